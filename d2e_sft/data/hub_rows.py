@@ -43,11 +43,6 @@ class Address:
         """The name as a path of this machine, which may not exist."""
         return Path(self.name).expanduser()
 
-    @property
-    def path(self) -> str:
-        """The name as `datasets` takes it."""
-        return str(self.folder) if self.folder.is_dir() else self.name
-
 
 @dataclass(frozen=True)
 class HubFile:
@@ -69,10 +64,10 @@ def is_saved(path: Path) -> bool:
 
 def parse_address(text: str) -> Address:
     """Return the parts of an address; raise UserError for anything else."""
-    found = _ADDRESS.fullmatch(text.strip())
-    if found is None:
+    parts = _ADDRESS.fullmatch(text.strip())
+    if parts is None:
         raise UserError(f"{text}: not the address of a dataset; expected hf:OWNER/NAME, as in hf:me/chats#train")
-    return Address(**{key: value or "" for key, value in found.groupdict().items()})
+    return Address(**{key: value or "" for key, value in parts.groupdict().items()})
 
 
 @lru_cache(maxsize=16)
@@ -82,7 +77,7 @@ def fetch_rows(text: str, split: str = "train", most: int | None = None) -> HubF
     Raises UserError if there is no such dataset or split, or it cannot be read.
     """
     address = parse_address(text)
-    commit, size = ("", 0) if address.folder.is_dir() else _ask_hub(address)
+    commit, size = _commit_and_size(address)
     key = hashlib.sha256(repr((address, split, most, commit)).encode()).hexdigest()[:16]
     folder = re.sub(r"[^\w.-]+", "--", address.name.strip("/."))[-80:]
     path = cache_dir() / "hub" / folder / f"{address.split or split}-{key}.jsonl"
@@ -97,25 +92,23 @@ def fetch_rows(text: str, split: str = "train", most: int | None = None) -> HubF
 def splits_of(text: str) -> list[str]:
     """Return which of train, dev and test an address has; a split in it is train. Errors as in `fetch_rows`."""
     address = parse_address(text)
-    if address.split:
-        return ["train"]
-    commit = "" if address.folder.is_dir() else _ask_hub(address)[0]
-    names = _split_names(address, commit)
+    names = [] if address.split else _split_names(address, _commit_and_size(address)[0])
     return [split for split, usual in _SPLITS.items() if set(usual) & set(names)] if names else ["train"]
 
 
-def _ask_hub(address: Address) -> tuple[str, int]:
-    """Return the commit of a repository, and the size of its files in bytes."""
+def _commit_and_size(address: Address) -> tuple[str, int]:
+    """Return the commit of a repository and the size of its files in bytes; nothing for a folder."""
+    if address.folder.is_dir():
+        return "", 0
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
     where = f"{PREFIX}{address.name}"
     if address.name[0] in "./~":
         raise UserError(f"{where}: no such folder", "name a folder, or a dataset of the Hub as hf:OWNER/NAME")
+    asked = {"revision": address.revision or None, "timeout": _TIMEOUT, "files_metadata": True}
     try:
-        info = HfApi().dataset_info(
-            address.name, revision=address.revision or None, timeout=_TIMEOUT, files_metadata=True
-        )
+        info = HfApi().dataset_info(address.name, **asked)  # type: ignore[arg-type]
     except (HTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
         raise UserError(
             f"{where}: cannot be read from the Hub ({type(error).__name__}: {str(error)[:120].splitlines()[0]})",
@@ -137,32 +130,32 @@ def _load(address: Address, split: str, commit: str, *, streaming: bool) -> Iter
             f"{PREFIX}{address.name}: has no split {usual[0]!r}; {known}",
             remedy="name it after a hash, as in hf:OWNER/NAME#SPLIT, or write a share of train, such as `test: 0.2`",
         )
-    if is_saved(address.folder):
-        saved = datasets.load_from_disk(str(address.folder))
-        return saved[chosen] if chosen else saved
-    options: dict[str, Any] = {"split": chosen, "revision": commit or None, "streaming": streaming}
-    with _reading(address):
-        return datasets.load_dataset(address.path, address.config or None, **options)
+    with _reading(address) as path:
+        if is_saved(address.folder):
+            saved = datasets.load_from_disk(path)
+            return saved[chosen] if chosen else saved
+        options: dict[str, Any] = {"split": chosen, "revision": commit or None, "streaming": streaming}
+        return datasets.load_dataset(path, address.config or None, **options)
 
 
 def _split_names(address: Address, commit: str) -> list[str]:
     """Return the dataset's splits; empty if it is one table."""
     import datasets
 
-    with _reading(address):
+    with _reading(address) as path:
         if is_saved(address.folder):
-            saved = datasets.load_from_disk(str(address.folder))
+            saved = datasets.load_from_disk(path)
             return [] if isinstance(saved, datasets.Dataset) else list(saved)
-        return list(datasets.get_dataset_split_names(address.path, address.config or None, revision=commit or None))
+        return list(datasets.get_dataset_split_names(path, address.config or None, revision=commit or None))
 
 
 @contextmanager
-def _reading(address: Address) -> Iterator[None]:
-    """Turn the many kinds of errors of `datasets` into one."""
+def _reading(address: Address) -> Iterator[str]:
+    """Give the name as `datasets` takes it, and turn its many kinds of errors into one."""
     import datasets
 
     try:
-        yield
+        yield str(address.folder) if address.folder.is_dir() else address.name
     except (OSError, ValueError, RuntimeError, TypeError, datasets.exceptions.DatasetsError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(

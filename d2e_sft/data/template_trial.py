@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
@@ -22,6 +22,7 @@ _TOO_LARGE, _WORDS = 3, "Rain fell on the hills. " * 40
 _TURNS = [{"role": role, "content": _WORDS} for role in ("system", *("user", "assistant") * 3, "user")]
 # With and without a system message, up to an answer and with it.
 _CONVERSATIONS = (_TURNS, _TURNS[1:], _TURNS[:-1], _TURNS[1:3])
+_PARALLEL = "TOKENIZERS_PARALLELISM"
 _passed: set[str] = set()
 
 
@@ -36,11 +37,9 @@ def try_template(template: str, render: Callable[..., str], owner: str) -> None:
         return
     mark = cache_dir() / "templates" / hashlib.sha256(template.encode(errors="surrogatepass")).hexdigest()
     if not os.access(mark, os.F_OK):  # False, too, in a folder that cannot be read
-        if status := _in_child(lambda: _render_all(render)):
-            took = {
-                -signal.SIGXCPU: f"takes more than {_SECONDS} s of CPU time",
-                _TOO_LARGE: f"takes more than {_MEGABYTES} MB of memory",
-            }.get(status, f"ends its process with status {status}")
+        if status := _status_of_trial(render):
+            time, memory = f"more than {_SECONDS} s of CPU time", f"more than {_MEGABYTES} MB of memory"
+            took = {-signal.SIGXCPU: f"takes {time}", _TOO_LARGE: f"takes {memory}"}.get(status, f"ends with {status}")
             raise UserError(
                 f"tokenizer of {owner!r}: its chat template {took} for a short conversation; expected milliseconds",
                 remedy="use a model whose author you trust, or replace the template in chat_template.jinja",
@@ -49,6 +48,29 @@ def try_template(template: str, render: Callable[..., str], owner: str) -> None:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
     _passed.add(template)
+
+
+def _status_of_trial(render: Callable[..., str]) -> int:
+    """Return the exit status of a limited child process that renders, or minus the signal that ended it."""
+    parallel = os.environ.get(_PARALLEL)
+    os.environ[_PARALLEL] = parallel or "true"  # keeps tokenizers from warning of the fork; the child uses none
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, whose locks the child does not use
+            child = os.fork()
+    except (AttributeError, OSError):  # Windows, or no memory for another process
+        return 0
+    finally:
+        if parallel is None:
+            del os.environ[_PARALLEL]
+    if child == 0:
+        status = 0  # also if there are no limits here
+        try:
+            _limit()
+            status = _render_all(render)
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _render_all(render: Callable[..., str]) -> int:
@@ -63,29 +85,8 @@ def _render_all(render: Callable[..., str]) -> int:
     return 0
 
 
-def _in_child(act: Callable[[], int]) -> int:
-    """Return the exit status of a limited child process that calls `act`, or minus the signal that ended it."""
-    try:
-        with _quiet_fork():
-            child = os.fork()
-    except (AttributeError, OSError):  # Windows, or no memory for another process
-        return 0
-    if child == 0:
-        status = 0  # also if there are no limits here
-        try:
-            _limit()
-            status = act()
-        finally:
-            os._exit(status)
-    try:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except BaseException:  # Ctrl-C
-        os.kill(child, signal.SIGKILL)
-        raise
-
-
 def _limit() -> None:
-    """Bound this child's CPU time and further memory; it dies quietly."""
+    """Bound this child's CPU time and further memory; it dies quietly, also at Ctrl-C."""
     import resource
 
     def lower(kind: int, value: int) -> None:
@@ -103,18 +104,3 @@ def _limit() -> None:
         with open("/proc/self/statm") as sizes:
             pages = int(sizes.read().split()[0])
         lower(resource.RLIMIT_AS, pages * resource.getpagesize() + _MEGABYTES * 2**20)
-
-
-@contextmanager
-def _quiet_fork() -> Iterator[None]:
-    """Keep Python and tokenizers from warning of threads: the child uses none of their locks."""
-    name = "TOKENIZERS_PARALLELISM"
-    given = os.environ.get(name)
-    os.environ.setdefault(name, "true")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            yield
-    finally:
-        if given is None:
-            os.environ.pop(name, None)
