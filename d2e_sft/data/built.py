@@ -62,8 +62,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             remedy="name the folder that was given to `d2e data build --out`",
         )
     remedy = "restore it, or build the data again; rows of your own belong in a folder of their own"
-    found = read_json_as(_Manifest, folder / MANIFEST, "the manifest of a build", remedy)
-    return found.model_dump(exclude_unset=True)
+    manifest = read_json_as(_Manifest, folder / MANIFEST, "the manifest of a build", remedy)
+    return manifest.model_dump(exclude_unset=True)
 
 
 def manifest_of(file: Path) -> dict[str, Any] | None:
@@ -101,8 +101,8 @@ def taggers(samples: Iterable[EventSample]) -> dict[str, int]:
 
 def other_taggers(tagged_by: Iterable[str], model: str) -> list[str]:
     """Return the models among `tagged_by` that are neither `model` nor one that it was trained from."""
-    own = set(map(_place, _lineage(model)))
-    return [name for name in tagged_by if _place(name) not in own]
+    lineage = set(map(_place, _lineage(model)))
+    return [name for name in tagged_by if _place(name) not in lineage]
 
 
 def tags_of_another(tagged_by: Mapping[str, int], model: str) -> str | None:
@@ -120,15 +120,15 @@ def tags_of_another(tagged_by: Mapping[str, int], model: str) -> str | None:
 
 def _lineage(model: str) -> list[str]:
     """The model, the model that it was trained from, and so on."""
-    found = [model]
+    lineage = [model]
     while True:
         try:
-            recipe: Any = recipe_of(found[-1])
+            recipe: Any = recipe_of(lineage[-1])
         except UserError:
-            return found  # a recipe of another version
-        if recipe is None or recipe.model.name in found:
-            return found
-        found.append(recipe.model.name)
+            return lineage  # a recipe of another version
+        if recipe is None or recipe.model.name in lineage:
+            return lineage
+        lineage.append(recipe.model.name)
 
 
 def _place(name: str) -> str:

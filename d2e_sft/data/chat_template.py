@@ -129,8 +129,8 @@ class ChatEncoder:
         """Return the prompt of each conversation, up to where the answer begins; all at once, which is faster."""
         render = plain_text if self.plain else partial(rendered, self._tokenizer, add_generation_prompt=True)
         shown = len(conversations) > _SEVERAL
-        given = Progress(conversations, desc="prompts", unit="prompt") if shown else conversations
-        texts = [render(turns) for turns in given]
+        progress = Progress(conversations, desc="prompts", unit="prompt") if shown else conversations
+        texts = [render(turns) for turns in progress]
         # The template writes the BOS token if the model needs one; adding special tokens would double it.
         return list(self._tokenizer(texts, add_special_tokens=self.plain)["input_ids"]) if texts else []
 

@@ -229,9 +229,9 @@ def _cut(turns: Sequence[Turn], rule: ContextRule, field: str, first: int) -> tu
 def _cut_span(turns: Sequence[Turn], tag: str) -> tuple[str, Conversation]:
     pattern = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>\s*", re.DOTALL)
     for number in reversed(range(len(turns))):
-        found = list(pattern.finditer(turns[number].content)) if turns[number].role != "assistant" else []
-        if found and (context := found[-1][1].strip()):
-            span = found[-1]
+        spans = list(pattern.finditer(turns[number].content)) if turns[number].role != "assistant" else []
+        if spans and (context := spans[-1][1].strip()):
+            span = spans[-1]
             start = span[0].index(context, len(tag) + 2)
             block = span[0][:start] + CONTEXT + span[0][start + len(context) :]
             return context, _without(turns, number, span.span(), block)

@@ -71,9 +71,9 @@ def refuse_foreign(path: Path, *, first_row: bool = True) -> None:
     """Raise UserError if a file's ending, or its first row (if `first_row`), is not that of a file of samples."""
     if path.suffix in _TABLES:
         raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}")
-    found = columns_of(path) if first_row else []
-    missing = [name for name, field in EventSample.model_fields.items() if field.is_required() and name not in found]
-    if found and len(missing) > 1:
+    columns = columns_of(path) if first_row else []
+    missing = [name for name, field in EventSample.model_fields.items() if field.is_required() and name not in columns]
+    if columns and len(missing) > 1:
         raise _foreign(path, f"its rows lack {', '.join(missing)}")
 
 

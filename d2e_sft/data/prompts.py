@@ -113,8 +113,8 @@ class PromptSet(BaseModel):
             return CUED.shaped(sample.conversation.messages(text), self._form)
         turns = []
         for shown in self._demonstrations(sample) if self._demonstrations is not None else ():
-            said = self.response(shown) if self._form == "chat" else _answer(shown)
-            turns += [self._user(shown, view_context(shown, "original")), {"role": "assistant", "content": said}]
+            response = self.response(shown) if self._form == "chat" else _answer(shown)
+            turns += [self._user(shown, view_context(shown, "original")), {"role": "assistant", "content": response}]
         system = {"role": "system", "content": self._prompt(sample.format, sample).system}
         cue = _REASONING if self._setting == "cot" else self.marker(sample.format)
         return Continuation(cue).shaped([system, *turns, self._user(sample, text)], self._form)
@@ -149,7 +149,7 @@ class PromptSet(BaseModel):
 
     def names_for(self, samples: Iterable[Asked]) -> str:
         """Name the sets that word samples, this one if there are none; conversations have their own wording."""
-        names = dict.fromkeys(OWN if one.format == "chat" else self.set_for(one).name for one in samples)
+        names = dict.fromkeys(OWN if sample.format == "chat" else self.set_for(sample).name for sample in samples)
         return ", ".join(names) or self.name
 
     def digest(self) -> str:
@@ -195,13 +195,13 @@ def candidate_responses(wording: PromptSet, sample: EventSample) -> list[str]:
 
 def view_context(sample: EventSample, view: View) -> str:
     """Return the context that a view of the sample shows; empty for the imagined view."""
-    found = {"imagined": "", "original": sample.context, "refined": sample.refined_context}[view]
-    if found is None:
+    context = {"imagined": "", "original": sample.context, "refined": sample.refined_context}[view]
+    if context is None:
         raise UserError(
             f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and the refined view needs it",
             remedy="build the data with a refiner, or train without that view: d2e.distill=false, or --method sft",
         )
-    return found
+    return context
 
 
 def render_option(index: int, option: str) -> str:
@@ -224,9 +224,9 @@ def load_prompt_set(name: str, form: Form = "chat") -> PromptSet:
     bundled = sorted(file.stem for file in _BUNDLED.glob("*.yaml"))
     if name not in bundled and (not name.endswith((".yaml", ".yml")) or not Path(name).is_file()):
         raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {', '.join(bundled)}")
-    found = (_bundled(name) if name in bundled else _read(Path(name))).model_copy()
-    found._form = form
-    return found
+    prompt_set = (_bundled(name) if name in bundled else _read(Path(name))).model_copy()
+    prompt_set._form = form
+    return prompt_set
 
 
 def _read(path: Path) -> PromptSet:

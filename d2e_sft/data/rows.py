@@ -89,7 +89,7 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     where = f"{name}, row {number}"
     if not isinstance(row, Mapping):
         raise UserError(f"{where}: got {row!r:.60}, a {type(row).__name__}; expected a dict")
-    given = {key: value for key, value in row.items() if key in EventSample.model_fields and value is not None}
+    fields = {key: value for key, value in row.items() if key in EventSample.model_fields and value is not None}
     split = "dev" if name.startswith(("eval", "probe")) else "test" if name.startswith("test") else "train"
     defaults = {"id": str(number), "dataset": "rows", "split": split, "relation": "none", "context": ""}
     chat = next((key for key in _CHATS if row.get(key)), None)
@@ -98,17 +98,17 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     if prompt is None and isinstance(row.get("chosen"), list):
         prompt = []
     turns = row[chat] if chat else [*prompt, *completion] if isinstance(prompt, list) and completion else None
-    if "rejected" in given:
-        given["rejected"] = _rejected(given["rejected"], completion, where)
+    if "rejected" in fields:
+        fields["rejected"] = _rejected(fields["rejected"], completion, where)
     if turns is not None:
-        context, trained = str(given.get("context", "")), row.get("loss") or loss
-        given |= _of_turns(turns, context, trained, chat or "prompt", where)
+        context, trained = str(fields.get("context", "")), row.get("loss") or loss
+        fields |= _of_turns(turns, context, trained, chat or "prompt", where)
     else:
         named = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
-        given |= _of_question(named, row, name, where)
-        options = given.get("options") or []
-        defaults["format"] = "qa" if not options else "scq" if len(given["answers"]) == 1 else "mcq"
-    checked = check_row({**defaults, **given})
+        fields |= _of_question(named, row, name, where)
+        options = fields.get("options") or []
+        defaults["format"] = "qa" if not options else "scq" if len(fields["answers"]) == 1 else "mcq"
+    checked = check_row({**defaults, **fields})
     if isinstance(checked, str):
         raise UserError(f"{where}: {checked}")
     return checked
@@ -153,12 +153,12 @@ def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, wh
     if isinstance(answers, Mapping):  # SQuAD's, {"text": [...], "answer_start": [...]}
         answers = answers.get("text")
     for key, value in (("question", row.get("question")), ("answer", answers)):
-        empty = next((one for one in _NAMES_OF[key] if one in found), None)
+        empty = next((candidate for candidate in _NAMES_OF[key] if candidate in found), None)
         texts = value if key == "answer" and isinstance(value, list | tuple) else [value]
         if value is not None and all(isinstance(text, str) for text in texts):
             continue
         if value is not None:
-            column = next((one for one in _NAMES_OF[key] if found.get(one) is not None), key)
+            column = next((candidate for candidate in _NAMES_OF[key] if found.get(candidate) is not None), key)
             other = next(text for text in texts if not isinstance(text, str))
             kind = type(other).__name__
             raise UserError(f"{where}: `{column}`: got {shortened(other, 60)}, of type {kind}; expected text")

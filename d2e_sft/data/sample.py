@@ -131,16 +131,16 @@ class EventSample(BaseModel):
 
     @model_validator(mode="after")
     def _rejected_differs(self) -> Self:
-        given = shortened(self.rejected)
+        rejected = shortened(self.rejected)
         if self.candidates and not set(self.rejected) <= set(self.candidates):
-            raise ValueError(f"rejected: {given} not among {shortened(list(self.candidates))}")
+            raise ValueError(f"rejected: {rejected} not among {shortened(list(self.candidates))}")
         if set(self.rejected) == set(self.answers) if self.format == "mcq" else set(self.rejected) & set(self.answers):
-            raise ValueError(f"rejected: {given} is a right answer; expected another one, or nothing")
-        pairs = () if self.candidates else ((one, right) for one in self.rejected for right in self.answers)
-        for one, right in pairs:
-            if is_same_answer(one, right):
+            raise ValueError(f"rejected: {rejected} is a right answer; expected another one, or nothing")
+        pairs = () if self.candidates else ((text, right) for text in self.rejected for right in self.answers)
+        for text, right in pairs:
+            if is_same_answer(text, right):
                 raise ValueError(
-                    f"rejected: {shortened(one)} is the right answer {shortened(right)} up to letter case, "
+                    f"rejected: {shortened(text)} is the right answer {shortened(right)} up to letter case, "
                     "punctuation and articles; expected another one, or nothing"
                 )
         return self
@@ -160,13 +160,13 @@ class EventSample(BaseModel):
         """
         swapped = self.meta.get(SWAPPED)
         former = swapped.get("from") if isinstance(swapped, dict) else None
-        found: dict[RejectedFrom, list[str]] = {
+        by_source: dict[RejectedFrom, list[str]] = {
             "rejected": self.rejected,
             "habit": self._wrong_answers(self.habit),
             "swap": self._wrong_answers([former]) if isinstance(former, str) else [],
         }
         shown = slice(None) if self.format == "mcq" else slice(1)
-        return next(((source, answers[shown]) for source, answers in found.items() if answers), None)
+        return next(((source, answers[shown]) for source, answers in by_source.items() if answers), None)
 
     def _wrong_answers(self, forms: Sequence[str]) -> list[str]:
         """An answer with these accepted forms, as far as it is an answer; nothing if it is right."""

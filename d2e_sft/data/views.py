@@ -56,16 +56,16 @@ class ViewEncoder:
 
     def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
         """Encode all views of a sample; `max_length` cuts the end of contexts, which may not be enough."""
-        found = self._encode(sample, max_length)
+        encoded = self._encode(sample, max_length)
         if not self.prefers:
-            return found
+            return encoded
         if sample.rejected_answers is None:
-            return replace(found, rejected=[])
+            return replace(encoded, rejected=[])
         rejected, trained = self._answer(sample.model_copy(update={"answers": sample.rejected_answers[1]}))
-        longer = len(rejected) - len(found.answer)
+        longer = len(rejected) - len(encoded.answer)
         if max_length is not None and longer > 0:
-            found = self._encode(sample, max_length - longer)
-        return replace(found, rejected=rejected, rejected_trained=trained)
+            encoded = self._encode(sample, max_length - longer)
+        return replace(encoded, rejected=rejected, rejected_trained=trained)
 
     def _answer(self, sample: EventSample) -> tuple[list[int], list[bool]]:
         """Return the answer's tokens and whether the loss is on each, empty for all."""
@@ -96,7 +96,7 @@ class ViewEncoder:
         texts = candidate_responses(self.prompt_set, sample)
         if not sample.candidates:
             accepted = (sample.model_copy(update={"answers": [answer]}) for answer in sample.answers)
-            texts = [self.prompt_set.response(one) for one in accepted]
+            texts = [self.prompt_set.response(alternative) for alternative in accepted]
         form, *responses = self._tokens([self.prompt_set.marker(sample.format), *texts])
         if given := self._given(sample):
             return [tokens[given:] for tokens in responses], 0
@@ -193,7 +193,7 @@ def _largest(upper: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common prefix."""
-    pairs = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -84,7 +84,7 @@ class Collator:
             for b, sample in enumerate(samples)
         ]
         shifted = 0 if self.packing == "encoder_decoder" else 1  # a decoder also gets its start token
-        found: dict[str, Any] = {
+        collated: dict[str, Any] = {
             **inputs,
             "answer_index": torch.tensor(index).view(len(self.views), -1),
             "labels": right_pad(labels, IGNORE),
@@ -92,14 +92,14 @@ class Collator:
             "view_tokens": sum(len(prompt) + len(answer) - shifted for prompt, answer in sequences),
         }
         if all("content" in sample for sample in samples):
-            found["content"] = right_pad([sample["content"] for sample in samples], False)
+            collated["content"] = right_pad([sample["content"] for sample in samples], False)
         if self.prefers:
-            found["labels"], found["rejected"] = found["labels"].split([len(batch), len(owner)])
-            found["owner"] = torch.tensor(owner, dtype=torch.int64)
+            collated["labels"], collated["rejected"] = collated["labels"].split([len(batch), len(owner)])
+            collated["owner"] = torch.tensor(owner, dtype=torch.int64)
             if all("reference" in row for row in batch):
                 gold = [row["reference"][0] for row in batch]
-                found["reference"] = torch.tensor([*gold, *(batch[b]["reference"][1] for b in owner)])
-        return found
+                collated["reference"] = torch.tensor([*gold, *(batch[b]["reference"][1] for b in owner)])
+        return collated
 
     def _packed(
         self, sequences: Sequence[tuple[list[int], list[int]]], order: list[int], owner: Sequence[int]
@@ -153,14 +153,14 @@ def sources(batch: Sequence[Row], views: Sequence[View], gradients: ViewGradient
     computed, since sharded processes (ZeRO-3, FSDP) must run equally many forwards.
     """
     size = len(batch)
-    found = [
+    computed_by = [
         next((w for w in range(v) if list(row[views[w]]) == list(row[view])), v) * size + b
         for v, view in enumerate(views)
         for b, row in enumerate(batch)
     ]
-    if gradients == "original" and len(views) > 1 and max(found) < size:
-        found[size] = size
-    return found
+    if gradients == "original" and len(views) > 1 and max(computed_by) < size:
+        computed_by[size] = size
+    return computed_by
 
 
 def computed(at: Sequence[int]) -> list[int]:
@@ -211,7 +211,9 @@ class Pairs:
 
     def to(self, device: torch.device) -> Self:
         """Return the same on a device."""
-        tensors: dict[str, Any] = {name: one.to(device) for name, one in vars(self).items() if isinstance(one, Tensor)}
+        tensors: dict[str, Any] = {
+            name: tensor.to(device) for name, tensor in vars(self).items() if isinstance(tensor, Tensor)
+        }
         return replace(self, **tensors)
 
 

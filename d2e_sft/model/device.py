@@ -26,8 +26,8 @@ _CUDNN_FOUND: list[bool] = []  # the setting before each block that runs
 
 def usable_device() -> torch.device:
     """Return the accelerator that torch finds (CUDA, MPS, XPU, …), or the CPU."""
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return found or torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator or torch.device("cpu")
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
@@ -74,8 +74,8 @@ def cpu_has_bfloat16() -> bool:
     Emulation takes 3 to 100 times as long as float32. The hardware decides, not a clock: a busy machine chooses as an
     idle one does. A torch that cannot name the hardware's capabilities gives no.
     """
-    found: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def total_memory(device: torch.device) -> int:

@@ -19,13 +19,13 @@ def non_finite(parameters: Sequence[tuple[str, Tensor]]) -> str | None:
 
     Of sharded weights (ZeRO-3, FSDP2) each process checks its own shard. The device is waited for once.
     """
-    found = [(name, part) for name, parameter in parameters if (part := _local_part(parameter)) is not None]
-    if not found:
+    parts = [(name, part) for name, parameter in parameters if (part := _local_part(parameter)) is not None]
+    if not parts:
         return None
-    device = found[0][1].device
+    device = parts[0][1].device
     # The sum needs no mask of the same size and is finite if all are; it may overflow, so suspects are checked fully.
-    finite = torch.stack([part.sum(dtype=torch.float32).isfinite().to(device) for _, part in found]).tolist()
-    suspects = [named for named, fine in zip(found, finite, strict=True) if not fine]
+    finite = torch.stack([part.sum(dtype=torch.float32).isfinite().to(device) for _, part in parts]).tolist()
+    suspects = [named for named, fine in zip(parts, finite, strict=True) if not fine]
     return next((name for name, part in suspects if not bool(part.isfinite().all())), None)
 
 

@@ -144,8 +144,8 @@ def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: 
     # Keys that do not fit are listed and refused here: transformers would fill gaps with random numbers.
     options |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
     model, keys = kind.from_pretrained(source, trust_remote_code=False, **options)
-    found = {"missing": keys["missing_keys"], "unexpected": keys["unexpected_keys"]}
-    _refuse_other_keys(source, {**found, "of another shape": [str(key) for key, *_ in keys["mismatched_keys"]]})
+    misfits = {"missing": keys["missing_keys"], "unexpected": keys["unexpected_keys"]}
+    _refuse_other_keys(source, {**misfits, "of another shape": [str(key) for key, *_ in keys["mismatched_keys"]]})
     return model
 
 

@@ -114,8 +114,11 @@ class AttentionPlan:
     def blocks(self) -> tuple[AttentionBlock, ...]:
         """Each segment with itself, then with its descendants as queries; query indices count from `start`."""
         segments = self.forest.segments
-        own = [segments[i] for i in self.own_segments]
-        itself = [AttentionBlock(s.start - self.start, s.end - self.start, s.start, s.end, causal=True) for s in own]
+        segments_of_queries = [segments[i] for i in self.own_segments]
+        itself = [
+            AttentionBlock(s.start - self.start, s.end - self.start, s.start, s.end, causal=True)
+            for s in segments_of_queries
+        ]
         below = []
         for i, s in enumerate(segments):
             inside = [segments[j] for j in self.own_segments if j != i and self.forest.is_above[j, i]]

@@ -64,14 +64,14 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
         UserError: the requested packing is not exact for the model or the attention implementation.
     """
     causal = bare_model(model)
-    given = causal.config._attn_implementation
+    former = causal.config._attn_implementation
     if causal.config.is_encoder_decoder:
         if packing not in ("auto", "batched"):
             raise _inexact(packing, "an encoder sees its whole input at once, so views share no prefix")
-        return Layout("encoder_decoder", given)
+        return Layout("encoder_decoder", former)
     through_logits = not _head_is_known(causal)
     if packing == "batched":
-        return Layout("batched", given, through_logits=through_logits)
+        return Layout("batched", former, through_logits=through_logits)
     reason = (
         "its head is not a plain projection"
         if through_logits
@@ -82,10 +82,10 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
         reason = _measured_reason(causal, chosen)
         if reason is None:
             return Layout("shared_batch" if packing == "auto" else packing, chosen)
-        causal.set_attn_implementation(given)
+        causal.set_attn_implementation(former)
     if packing != "auto":
         raise _inexact(packing, reason)
-    return Layout("batched", given, reason, through_logits)
+    return Layout("batched", former, reason, through_logits)
 
 
 def takes_packed_rows(model: Any) -> bool:
@@ -95,9 +95,9 @@ def takes_packed_rows(model: Any) -> bool:
     """
     causal = bare_model(model)
     if causal not in _TAKES_PACKED_ROWS:
-        given = causal.config._attn_implementation
+        former = causal.config._attn_implementation
         _TAKES_PACKED_ROWS[causal] = choose_layout(causal, D2ESection(), attention=BY_BRANCH).packing == "shared_batch"
-        causal.set_attn_implementation(given)
+        causal.set_attn_implementation(former)
     return _TAKES_PACKED_ROWS[causal]
 
 
@@ -159,8 +159,10 @@ def _measured_reason(model: Any, implementation: str) -> str | None:
             differences: list[float] = []
             for leading in parts:
                 row = pack([sequences], leading=leading)
-                found = packed_states(model, row.forest, torch.tensor([row.tokens], device=model.device))
-                differences += [_difference(found[i], one) for i, one in zip(row.indices, separate, strict=True)]
+                packed = packed_states(model, row.forest, torch.tensor([row.tokens], device=model.device))
+                differences += [
+                    _difference(packed[i], expected) for i, expected in zip(row.indices, separate, strict=True)
+                ]
     # A layer may raise any of these for arguments that it does not know.
     except (NotImplementedError, TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         return f"{type(model).__name__} cannot run a packed row: {str(error).splitlines()[0]}"
@@ -205,8 +207,8 @@ def _one_row(sequence: list[int], device: torch.device) -> dict[str, torch.Tenso
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    return ((one - other).norm() / other.norm()).item()
+def _difference(tensor: torch.Tensor, reference: torch.Tensor) -> float:
+    return ((tensor - reference).norm() / reference.norm()).item()
 
 
 def _tolerance(tensor: torch.Tensor) -> float:

@@ -91,8 +91,8 @@ class Work:
 
 
 def _pairs(plan: AttentionPlan) -> int:
-    found = 0
+    pairs = 0
     for block in plan.blocks:
         queries, keys = block.q_end - block.q_start, block.k_end - block.k_start
-        found += queries * (queries + 1) // 2 if block.causal else queries * keys
-    return found
+        pairs += queries * (queries + 1) // 2 if block.causal else queries * keys
+    return pairs

@@ -51,10 +51,10 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
         if targets is None:
             return plain(*args, **inputs)
         # The wrapper of an adapter adds every argument it knows as None.
-        given = {name: value for name, value in inputs.items() if value is not None}
+        tensors = {name: value for name, value in inputs.items() if value is not None}
         if hits_of is not None:
-            return view_hits(causal, hits_of, targets, given, own_logits)
-        return step(causal, objective, targets, given, own_logits)
+            return view_hits(causal, hits_of, targets, tensors, own_logits)
+        return step(causal, objective, targets, tensors, own_logits)
 
     # generate() reads from the signature which arguments a model takes.
     signature = inspect.signature(plain)
@@ -109,11 +109,12 @@ def answer_log_probabilities(model: nn.Module, layout: Layout, inputs: dict[str,
     causal, pairs = bare_model(model), inputs["pairs"]
     rows = {name: value for name, value in inputs.items() if name not in ("pairs", "targets", "content")}
     if layout.takes_own_logits:
-        found = answer_tokens(_logits_of_views(causal.forward, ORIGINAL, "all", rows)["original"], pairs.targets)
+        logits = _logits_of_views(causal.forward, ORIGINAL, "all", rows)["original"]
+        log_p, _ = answer_tokens(logits, pairs.targets)
     else:
         state = states_of_views(causal, ORIGINAL, "all", rows)["original"]
-        found = tokens_in_chunks(chunked_head(causal, pairs.targets), state, pairs.targets)
-    return log_probabilities(pairs, found[0])
+        log_p, _ = tokens_in_chunks(chunked_head(causal, pairs.targets), state, pairs.targets)
+    return log_probabilities(pairs, log_p)
 
 
 def view_hits(
@@ -131,8 +132,8 @@ def view_hits(
     rows = head.chunk_rows or len(targets)
     parts = [slice(start, start + rows) for start in range(0, len(targets), rows)]
     logits = ({view: head.project(state[part]) for view, state in states.items()} for part in parts)
-    found = [_hits(d2e, targets[part], of_part) for part, of_part in zip(parts, logits, strict=True)]
-    return {name: torch.cat([one[name] for one in found]) for name in found[0]}
+    of_parts = [_hits(d2e, targets[part], of_part) for part, of_part in zip(parts, logits, strict=True)]
+    return {name: torch.cat([of_part_hits[name] for of_part_hits in of_parts]) for name in of_parts[0]}
 
 
 def chunked_head(model: Any, targets: Tensor) -> Head:
@@ -158,4 +159,4 @@ def _logits_of_views(forward: Callable[..., Any], views: Any, gradients: Any, in
 def _hits(d2e: D2ESection, targets: Tensor, logits: dict[View, Tensor]) -> dict[str, Tensor]:
     original, imagined = logits["original"].float(), logits["imagined"].float()
     named = {"plain": original, "debiased": debias(original, imagined, d2e.effective_alpha), "imagined": imagined}
-    return {name: hits(one, targets) for name, one in named.items()}
+    return {name: hits(of_view, targets) for name, of_view in named.items()}

@@ -86,22 +86,22 @@ class _ChunkedLoss:
         loss = sums["loss"]
         if gradients is not None and loss.requires_grad:
             views = [view for view, z in leaves.items() if z.requires_grad]
-            found = torch.autograd.grad(loss, [leaves[view] for view in views], allow_unused=True)
-            pairs = [(logits[view], one) for view, one in zip(views, found, strict=True) if one is not None]
+            slopes = torch.autograd.grad(loss, [leaves[view] for view in views], allow_unused=True)
+            pairs = [(logits[view], slope) for view, slope in zip(views, slopes, strict=True) if slope is not None]
             gradients.add(part, [*pieces.values()], pairs)
         return {**sums, "loss": loss.detach()}
 
     def _logits(self, pieces: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
         """Project each view, detached ones without gradient."""
-        found = dict[Any, Tensor]()
+        projected = dict[Any, Tensor]()
         every = self.objective.d2e.view_gradients == "all"
         trained = [view for view in pieces if every or view == "original"]
         for views, enabled in ((trained, torch.is_grad_enabled()), ([v for v in pieces if v not in trained], False)):
             if views:
                 with torch.set_grad_enabled(enabled):
                     logits = self.head.project(torch.cat([pieces[view] for view in views])).chunk(len(views))
-                found.update(zip(views, logits, strict=True))
-        return {view: found[view] for view in pieces}
+                projected.update(zip(views, logits, strict=True))
+        return {view: projected[view] for view in pieces}
 
 
 class _Gradients:
@@ -122,23 +122,28 @@ class _Gradients:
         scale = None
         if any(z.dtype == torch.float16 for z, _ in pairs):
             scale = _scale_for_float16(pieces, [gradient for _, gradient in pairs])
-        found = torch.autograd.grad(
+        products = torch.autograd.grad(
             [z for z, _ in pairs],
             wanted,
             [(gradient if scale is None else gradient * scale).to(z.dtype) for z, gradient in pairs],
             allow_unused=True,
         )
-        exact = iter(one if one is None or scale is None else one.to(_wide(one)) / scale for one in found)
+        exact = iter(
+            product if product is None or scale is None else product.to(_wide(product)) / scale for product in products
+        )
         for total in self._of_states:
-            if total is not None and (one := next(exact)) is not None:
-                total[part] = one
-        for i, one in enumerate(exact):
+            if total is not None and (product := next(exact)) is not None:
+                total[part] = product
+        for i, product in enumerate(exact):
             total = self._of_parameters[i]
-            self._of_parameters[i] = one if total is None else total if one is None else total.add_(one)
+            self._of_parameters[i] = product if total is None else total if product is None else total.add_(product)
 
     def times(self, factor: Tensor) -> list[Tensor | None]:
         """Multiply all gradients by that of the loss, in place."""
-        return [one if one is None else one.mul_(factor) for one in (*self._of_states, *self._of_parameters)]
+        return [
+            gradient if gradient is None else gradient.mul_(factor)
+            for gradient in (*self._of_states, *self._of_parameters)
+        ]
 
 
 class _GradientInForward(torch.autograd.Function):
@@ -163,7 +168,10 @@ class _GradientInForward(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("a second backward of a chunked loss; the gradients were given away by the first")
         scaled, ctx.gradients = ctx.gradients.times(gradient), None
-        of_inputs = (one if one is None else one.to(dtype) for one, dtype in zip(scaled, ctx.dtypes, strict=True))
+        of_inputs = (
+            of_input if of_input is None else of_input.to(dtype)
+            for of_input, dtype in zip(scaled, ctx.dtypes, strict=True)
+        )
         return None, None, None, ctx.of_call, *of_inputs
 
 

@@ -135,10 +135,10 @@ def preference_in_chunks(d2e: D2ESection, head: Head, state: Tensor, pairs: Pair
 @torch.no_grad()
 def tokens_in_chunks(head: Head, state: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the `answer_tokens` of hidden states (n, H), without gradient."""
-    found = [answer_tokens(head.project(state[part]), targets[part]) for part in head.parts(len(targets))]
+    of_chunks = [answer_tokens(head.project(state[part]), targets[part]) for part in head.parts(len(targets))]
     # Autocast would reuse the head that was cast without gradient.
     torch.clear_autocast_cache()
-    log_p, right = (torch.cat(parts) for parts in zip(*found, strict=True))
+    log_p, right = (torch.cat(parts) for parts in zip(*of_chunks, strict=True))
     return log_p, right
 
 

@@ -70,8 +70,8 @@ def model_folder(name: str) -> str:
 
 def unregistered_plugin() -> list[str]:
     """Return the plug-in's name unless an entry point registers it already; named twice, it would run twice."""
-    found = entry_points(group="vllm.logits_processors")
-    return [] if any(entry.value == PLUGIN for entry in found) else [PLUGIN]
+    plugins = entry_points(group="vllm.logits_processors")
+    return [] if any(entry.value == PLUGIN for entry in plugins) else [PLUGIN]
 
 
 def check_engine(config: Any) -> None:

@@ -186,7 +186,7 @@ class RequestBatch:
 
     def _submit(self) -> None:
         """Fill the engine, parted pairs first; a pair enters only if both rows have room, or it would part at once."""
-        exclusive = any(one.fruitless >= _EXCLUSIVE_AFTER and not one.complete for one in self.progress)
+        exclusive = any(progress.fruitless >= _EXCLUSIVE_AFTER and not progress.complete for progress in self.progress)
         while len(self.inside) + 2 <= self.room or not self.inside:
             if exclusive and self.inside:
                 return
@@ -251,5 +251,5 @@ def score(llm: Any, pairs: Sequence[TokenPair]) -> Iterator[tuple[int, list[Opti
 
 def _score(logprobs: Sequence[Any], pair: TokenPair, option: Sequence[int]) -> OptionScore:
     start = len(pair.original)
-    found = [logprobs[start + place][option[place]] for place in range(pair.given, len(option))]
-    return OptionScore(sum(each.logprob for each in found), len(found), all(each.rank == 1 for each in found))
+    tokens = [logprobs[start + place][option[place]] for place in range(pair.given, len(option))]
+    return OptionScore(sum(token.logprob for token in tokens), len(tokens), all(token.rank == 1 for token in tokens))

@@ -324,9 +324,9 @@ class SlotRows:
                 for index, slot in enumerate(expanded)
                 if slot in self._rows
             ]
-        found = []
+        in_step = []
         for index, (slot, tokens) in enumerate(zip(slots, ctx.seq_lens_upper_bound_np.tolist(), strict=True)):
             if slot in self._rows and tokens >= self._states.prefill_len.np[slot]:
                 length = int(tokens - self._states.prompt_len.np[slot])
-                found.append(InBatch(index, length, self._rows[slot]))
-        return found
+                in_step.append(InBatch(index, length, self._rows[slot]))
+        return in_step

@@ -36,11 +36,11 @@ def segment_attention(query: Tensor, key: Tensor, value: Tensor, plan: Attention
     segments = plan.forest.segments
     outputs = []
     for i in plan.own_segments:
-        own = segments[i]
+        segment = segments[i]
         path = [segments[j] for j in plan.forest.path(i)]
         keys = torch.cat([key[:, :, s.start : s.end] for s in path], dim=2)
         values = torch.cat([value[:, :, s.start : s.end] for s in path], dim=2)
-        queries = query[:, :, own.start - plan.start : own.end - plan.start]
+        queries = query[:, :, segment.start - plan.start : segment.end - plan.start]
         outputs.append(_lower_right_attention(queries, keys, values, options))
     return torch.cat(outputs, dim=2)
 

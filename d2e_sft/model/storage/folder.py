@@ -185,7 +185,7 @@ def folder_digest(folder: Path) -> str:
     """Return the SHA-256 of a model folder's files, with the identity of the base under an adapter."""
     files = sorted({file for pattern in _PATTERNS for file in folder.glob(pattern) if file.is_file()})
     files = [file for file in files if file.name not in _NOT_THE_MODEL]
-    content = [f"{name} {one.sha256}" for name, one in file_sums(files).items()]
+    content = [f"{name} {file_sum.sha256}" for name, file_sum in file_sums(files).items()]
     base = base_of_adapter(folder)
     if base is not None:
         content.append(model_identity(base))

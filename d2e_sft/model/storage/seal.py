@@ -62,7 +62,8 @@ def seal(folder: Path, files: Iterable[Path], depends_on: Mapping[str, Mapping[s
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing leaves the interpreter lock to the other threads
         list(pool.map(sync, paths))
     sums = {
-        path.relative_to(folder).as_posix(): one for path, one in zip(paths, _sums(paths, cached=False), strict=True)
+        path.relative_to(folder).as_posix(): file_sum
+        for path, file_sum in zip(paths, _sums(paths, cached=False), strict=True)
     }
     content = Seal(files=sums, depends_on={name: dict(weights) for name, weights in (depends_on or {}).items()})
     write_whole(folder / SEAL_FILE, content.model_dump_json(indent=1) + "\n")
@@ -73,8 +74,8 @@ def renew_seal(folder: Path, name: str) -> None:
     if not (folder / SEAL_FILE).is_file():
         return
     content = read_seal(folder)
-    if content.files.get(name) not in (None, found := _sum(folder / name)):
-        content.files[name] = found
+    if content.files.get(name) not in (None, renewed := _sum(folder / name)):
+        content.files[name] = renewed
         write_whole(folder / SEAL_FILE, content.model_dump_json(indent=1) + "\n")
 
 
@@ -124,9 +125,9 @@ def damage(folder: Path, *, cached: bool) -> str | None:
 
 def check_seal(folder: Path) -> None:
     """Raise a UserError that names the file if a folder differs from its seal, or has none."""
-    found = damage(folder, cached=True)
-    if found is not None:
-        raise UserError(f"{folder}: {found}", _remedy(folder))
+    problem = damage(folder, cached=True)
+    if problem is not None:
+        raise UserError(f"{folder}: {problem}", _remedy(folder))
 
 
 def weight_sums(folder: Path) -> dict[str, FileSum]:
@@ -188,13 +189,13 @@ def _cached_sum(path: Path) -> FileSum:
     kept = _kept(entry)
     if kept is not None and kept.get("path") == str(place) and kept.get("state") == state:
         return FileSum(bytes=status.st_size, sha256=str(kept["sha256"]))
-    found = _sum(path)
+    file_sum = _sum(path)
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(entry, json.dumps({"path": str(place), "state": state, "sha256": found.sha256}))
+        write_whole(entry, json.dumps({"path": str(place), "state": state, "sha256": file_sum.sha256}))
     except OSError:  # a cache that cannot be written costs time only
         pass
-    return found
+    return file_sum
 
 
 def _kept(entry: Path) -> dict[str, Any] | None:

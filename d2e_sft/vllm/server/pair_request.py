@@ -42,8 +42,8 @@ def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int)
         raise VLLMValidationError("context: needs a text prompt, without images, audio or embeddings")
     extra = given.extra_args or {}
     parameters = with_end_of_text(engine, given.clone())
-    own = set() if parameters.ignore_eos else parameters.all_stop_token_ids
-    stops = {*(parameters.stop_token_ids or ()), *own}
+    model_stops = set() if parameters.ignore_eos else parameters.all_stop_token_ids
+    stops = {*(parameters.stop_token_ids or ()), *model_stops}
     limit = engine.vllm_config.model_config.max_model_len
     original, imagined = list(prompt["prompt_token_ids"]), extra[IMAGINED]
     if not (isinstance(imagined, list) and imagined and all(isinstance(id, int) and id >= 0 for id in imagined)):

@@ -39,8 +39,8 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     parser = make_arg_parser(FlexibleArgumentParser(prog="d2e serve"))
-    given = list(options.engine_arguments)
-    named = any(argument.split("=")[0] == "--served-model-name" for argument in given)
+    passed_on = list(options.engine_arguments)
+    named = any(argument.split("=")[0] == "--served-model-name" for argument in passed_on)
     arguments: Namespace = parser.parse_args(
         [
             f"--model={model_folder(model)}",
@@ -50,7 +50,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
             "--scheduling-policy=priority",
             *([] if named else ["--served-model-name", model]),
             *(f"--logits-processors={plugin}" for plugin in unregistered_plugin()),
-            *given,
+            *passed_on,
         ]
     )
     check_address(arguments, options)
