@@ -89,26 +89,20 @@ def draw(
     if not samples:
         raise UserError("no dataset has a usable training sample; expected at least one", remedy=HOW_TO_FILL)
     random.Random(f"{seed}/mixture").shuffle(samples)
-    return samples, _describe(pools, ratios, asked, quotas)
-
-
-def _describe(
-    pools: Mapping[str, Pool], ratios: Mapping[str, float], asked: Mapping[str, int], drawn: Mapping[str, int]
-) -> dict[str, Any]:
-    total, datasets = sum(drawn.values()), {}
+    datasets = dict[str, dict[str, Any]]()
     for name, pool in pools.items():
-        reason = "takes part of what others lack" if drawn[name] > asked[name] else pool.why_small()
+        more, drawn = "takes part of what others lack", quotas[name]
         datasets[name] = {
             "ratio": ratios[name],
             "asked": asked[name],
-            "drawn": drawn[name],
-            "drawn_ratio": round(100 * drawn[name] / total, 2),
+            "drawn": drawn,
+            "drawn_ratio": round(100 * drawn / len(samples), 2),
             "candidates": len(pool.candidates),
             "judged": pool.judged,
             "verdicts": {verdict.value: count for verdict, count in sorted(pool.verdicts.items())},
-            "reason": "" if drawn[name] == asked[name] else reason,
+            "reason": "" if drawn == asked[name] else more if drawn > asked[name] else pool.why_small(),
         }
-    return {"size": total, "rescaled": asked != drawn, "datasets": datasets}
+    return samples, {"size": len(samples), "rescaled": asked != quotas, "datasets": datasets}
 
 
 def allot(size: int, ratios: Mapping[str, float], limits: Mapping[str, int]) -> dict[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
@@ -63,31 +62,22 @@ def _swap(build: Build, option: str, share: float) -> None:
 
 
 def warn_of_swaps(build: Build) -> None:
-    """Warn of what swaps cannot do: too few rows, answers that are never swapped, new habits, small subsets."""
+    """Warn of too few swapped rows, frequent answers that are never swapped, new habits and small subsets."""
     for split, swaps in build.swaps.items():
-        build.warnings += [*_incomplete(swaps, split), *_never_swapped(swaps, split)]
-    build.warnings += [*_new_habits(build), *_too_few_tagged(build)]
-
-
-def _incomplete(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
-    """Return a warning for each dataset with fewer swapped rows than wanted."""
-    return [
-        f"{name} {split}: only {done.swapped:,} of {done.wanted:,} rows could be swapped ({_reasons(done.refused)})"
-        for name, done in swaps.items()
-        if done.swapped < done.wanted
-    ]
-
-
-def _never_swapped(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
-    """Return a warning for each dataset with frequent answers, perhaps habits, that were tried and never swapped."""
-    warnings = []
-    for name, done in swaps.items():
-        least = max(_FREQUENT, done.wanted * _FREQUENT_SHARE)
-        often = [f"{answer!r}: 0 of {count:,}" for answer, count in done.never.most_common(_SHOWN) if count >= least]
-        if often:
+        for name, done in swaps.items():
+            if done.swapped < done.wanted:
+                count = f"only {done.swapped:,} of {done.wanted:,} rows could be swapped ({_reasons(done.refused)})"
+                build.warnings.append(f"{name} {split}: {count}")
+        for name, done in swaps.items():
+            least = max(_FREQUENT, done.wanted * _FREQUENT_SHARE)
+            often = [
+                f"{answer!r}: 0 of {count:,}" for answer, count in done.never.most_common(_SHOWN) if count >= least
+            ]
             effect = "stays as it is" if split == "train" else "is not measured"
-            warnings.append(f"{name} {split}: never swapped: {', '.join(often)}; a habit of these answers {effect}")
-    return warnings
+            if often:
+                what = f"never swapped: {', '.join(often)}; a habit of these answers {effect}"
+                build.warnings.append(f"{name} {split}: {what}")
+    build.warnings += [*_new_habits(build), *_too_few_tagged(build)]
 
 
 def _new_habits(build: Build) -> list[str]:

@@ -234,12 +234,6 @@ def test_bad_rows_are_put_aside_and_counted(raw: Path, tmp_path: Path) -> None:
     assert datasets["ecare"]["splits"]["test"]["bad_rows"] == 0
 
 
-def test_a_file_of_bad_rows_only_is_an_error(raw: Path, tmp_path: Path) -> None:
-    (raw / "tracie/iid/tracie_test.txt").write_text("nothing\n")
-    with pytest.raises(UserError, match=r"tracie, test: none of its rows is usable \(1 bad\)"):
-        build(BuildOptions(["tracie"], tmp_path / "out", raw, skip_bad=True))
-
-
 @pytest.mark.parametrize("name", ["README.md", "train.parquet", "manifest.json"])
 def test_files_that_no_build_wrote_are_not_overwritten(raw: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
@@ -359,3 +353,15 @@ def test_the_next_build_removes_what_a_killed_one_left(raw: Path, tmp_path: Path
     assert call("data", *arguments).status == 0
     assert sorted(path.name for path in out.glob(".*")) == [".build-notes"]
     assert own.read_text() == "not of a build"
+
+
+def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
+    words = {}
+    for settings in (
+        ("refine.max_share=1", "refine.threshold=0"),
+        ("refine.max_share=0.1", "refine.keep_events=false"),
+    ):
+        build(BuildOptions(["tracie"], tmp_path / "out", raw, settings=settings, overwrite=True))
+        samples = read_samples(tmp_path / "out/test.parquet")
+        words[settings[0]] = sum(len((sample.refined_context or "").split()) for sample in samples)
+    assert words["refine.max_share=0.1"] < words["refine.max_share=1"]

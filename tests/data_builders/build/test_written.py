@@ -229,14 +229,6 @@ def test_a_row_that_a_format_cannot_hold_is_named_and_nothing_is_written(
     assert last["loss"] == (sample.conversation.loss if sample.conversation else "last")
 
 
-def test_turns_of_tools_and_of_the_system_can_be_held(tmp_path: Path) -> None:
-    rows = _file(tmp_path, _talk("system", "user", "assistant", "tool"))
-    for fmt in FORMATS:
-        output_of("data", "export", rows, "--format", fmt)
-        (row,) = _rows(tmp_path / f"rows-{fmt}", FIRST)
-        assert [turn["role"] for turn in _pair(fmt, row)[0]] == ["system", "user", "assistant", "tool"]
-
-
 def test_a_missing_refined_context_is_named(tmp_path: Path) -> None:
     rows = _file(tmp_path, make_sample(1), make_sample(2, refined_context=None))
     printed = refusal_of("data", "export", rows, "--format", "trl", "--views", "original,refined")

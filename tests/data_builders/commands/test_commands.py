@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from data_builders.raw.download import cached_path
 from data_builders.raw.source import Input, RawFile
 from data_builders.sources import SOURCES
 from tests.command import call, output_of, refusal_of
-from tests.data_builders.nli_rows import PASSAGE, nli, own_row, stats_in_words
+from tests.data_builders.nli_rows import PASSAGE, own_row, stats_in_words
 from tests.factories import ScriptedServer
 from tests.tiny import make_sample
 
@@ -58,13 +57,6 @@ def test_a_failed_download_names_the_option_that_reads_a_substitute(
     assert "cannot be downloaded (ConnectError" in message
     assert [text for text in said if text not in message] == []
     assert message.count("Or add") == len(said)
-
-
-def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> None:
-    settings = ["habit.strength=0.95", "habit.train_samples=40", "habit.test_samples=6"]
-    result = call("data", "build", "--datasets", "habit", "--out", tmp_path, *settings)
-    assert "subsets of habit train: 38 aligned, 2 conflict\n" in result.out
-    assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.out
 
 
 def test_quiet_names_only_the_files(tmp_path: Path) -> None:
@@ -105,13 +97,6 @@ def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path)
     assert call("data", "check", train, "--against", test, "--fail-on-near", "--threshold", "0.9").status == 0
 
 
-def test_a_file_needs_a_benchmark_to_compare_with(tmp_path: Path) -> None:
-    train = _file(tmp_path / "good.jsonl", own_row("train"))
-    assert "good.jsonl: nothing to compare with" in refusal_of("data", "check", train)
-    (tmp_path / "empty").mkdir()
-    assert "a folder without test.parquet" in refusal_of("data", "check", train, "--against", tmp_path / "empty")
-
-
 ROW = make_sample(format="nli", answers=["positive"], meta={"note": "é"})
 
 
@@ -139,15 +124,6 @@ def test_convert_puts_bad_rows_aside_and_counts_them(tmp_path: Path) -> None:
     assert not (tmp_path / "b.parquet.bad.jsonl").exists()
 
 
-def test_convert_refuses_a_truncated_file_and_an_unknown_ending(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write_samples([ROW], path)
-    path.write_bytes(path.read_bytes()[:-30])
-    assert "a.parquet: not a readable Parquet file" in refusal_of("data", "convert", path, tmp_path / "b.jsonl")
-    message = refusal_of("data", "convert", tmp_path / "missing.jsonl", tmp_path / "b.csv")
-    assert "b.csv: cannot write .csv; expected .parquet or .jsonl" in message
-
-
 def test_rows_of_a_source_are_shown_refined_as_a_build_would(raw: Path) -> None:
     lines = output_of("data", "show", "cider", "--raw", raw, "--rows", 2).splitlines()
     assert sum(line.startswith("cider-test-") for line in lines) == 2
@@ -171,19 +147,6 @@ def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp
     )
     assert (tmp_path / "rows.html").read_text("utf-8").count("<article") == 3
     assert "is built already; expected no KEY=VALUE" in refusal_of("data", "show", built, "refine.threshold=0.5")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["data/nosuch"], "data/nosuch: no such file or folder"),
-        (["tracei"], "unknown dataset 'tracei'.*Did you mean 'tracie'"),
-        (["cider", "--split", "train"], "cider: no row in train"),
-        (["cider", "--id", "cider-test-nobody"], "--id: got 'cider-test-nobody'"),
-    ],
-)
-def test_unknown_rows_are_one_message(raw: Path, arguments: list[str], message: str) -> None:
-    assert re.search(message, refusal_of("data", "show", *arguments, "--raw", raw))
 
 
 @pytest.fixture
@@ -267,41 +230,6 @@ def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: P
         for kind in group["counts"]:
             assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines
     assert html.read_text("utf-8") == render_stats(stats_in_words(built))
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--tokenizer", "builtin:other", "model 'builtin:other': no such builtin"),
-        ("--tokenizer", "./nowhere", "model './nowhere': no such folder"),
-        ("--tokenizer", "nobody/nothing", "model 'nobody/nothing': HF_HUB_OFFLINE is set"),
-        ("--prompt-set", "other", "prompt set 'other': not found"),
-    ],
-)
-def test_an_unknown_tokenizer_or_prompt_set_is_one_message(
-    tmp_path: Path, option: str, value: str, message: str
-) -> None:
-    write_samples([nli(1, "It rained.", "It was wet.", "positive")], tmp_path / "good.jsonl")
-    assert message in refusal_of("data", "stats", tmp_path / "good.jsonl", option, value)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("missing.parquet", "missing.parquet: no such file"),
-        ("broken.parquet", "broken.parquet: not a readable Parquet file"),
-        ("empty.jsonl", "empty.jsonl: no usable row"),
-        ("folder", "folder: a folder without train.parquet"),
-    ],
-)
-@pytest.mark.parametrize("verb", ["stats", "check"])
-def test_a_set_that_cannot_be_read_is_one_message(tmp_path: Path, verb: str, name: str, message: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "broken.parquet").write_text("no")
-    (tmp_path / "empty.jsonl").touch()
-    write_samples([make_sample()], tmp_path / "good.jsonl")
-    against = ["--against", tmp_path / "good.jsonl"] if verb == "check" else []
-    assert message in refusal_of("data", verb, tmp_path / name, *against)
 
 
 NAMES = ("tracie", "ecare", "mctaco", "cider")

@@ -115,14 +115,3 @@ def test_bad_rows_of_a_description_are_left_out_if_asked(tmp_path: Path) -> None
     assert "add --skip-bad" in refusal_of("data", "diagnose", spec)
     assert "With 16 training rows" in output_of("data", "diagnose", spec, "--skip-bad")
     assert "is no description" in refusal_of("data", "diagnose", tmp_path / "mine", "--skip-bad")
-
-
-def test_rows_without_a_description_are_told_how_to_get_one(tmp_path: Path) -> None:
-    write(tmp_path, mine_csv=ROWS)
-    assert "describe it in a file such as mine.yaml" in refusal_of("data", "diagnose", tmp_path / "mine.csv")
-    assert "no such file" in refusal_of("data", "diagnose", tmp_path / "none.yaml")
-
-
-@pytest.mark.parametrize("option", [("--max-samples", "5"), ("--dtype", "auto")])
-def test_an_option_of_the_model_is_refused_without_one(tmp_path: Path, option: tuple[str, str]) -> None:
-    assert f"{' '.join(option)} without --model" in refusal_of("data", "diagnose", tmp_path, *option)
