@@ -58,15 +58,6 @@ def test_every_setting_has_the_form_in_its_folder(world: Path, tmp_path: Path, h
     assert scores_of(tmp_path, name)["form"] == "completion"
 
 
-def test_answers_of_another_form_are_not_mixed(world: Path, tmp_path: Path) -> None:
-    out = ("--out", tmp_path / "answers.jsonl", "--max-new-tokens", 4)
-    assert d2e("predict", world / "model", world / "bench" / "test.parquet", *out, "--form", "completion") == 0
-    error = refusal_of("predict", world / "model", world / "bench" / "test.parquet", *out)
-    assert "--form: completion → none" in error
-    unknown = refusal_of(*evaluation(world, tmp_path, "--form", "complete"))
-    assert "Did you mean 'completion'?" in " ".join(unknown.split())
-
-
 def test_a_run_trained_on_texts_is_evaluated_on_texts(world: Path, tmp_path: Path) -> None:
     recipe = write_recipe(world, tmp_path / "run", "train.max_steps=1", "train.save_steps=1")
     assert "data.form=completion" in refusal_of("train", recipe)

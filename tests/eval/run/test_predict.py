@@ -141,6 +141,9 @@ def test_options_are_scored_and_several_answers_kept_apart(tmp_path: Path, model
     with pytest.raises(UserError, match="--answer likelihood compares options"):
         run(model, written(tmp_path, ".jsonl"), tmp_path / "b.jsonl", EvalOptions(answer="likelihood"))
     answers = [{"id": "1", "answer": ["a", "b"]}, {"id": "2", "answer": ["a|b", "c"]}, {"id": "3", "answer": []}]
+    for ending in (".csv", ".jsonl", ".parquet"):  # a file of one row
+        write_answers([{"id": "1", "answer": "a"}], tmp_path / f"one{ending}")
+        assert read(tmp_path / f"one{ending}") == [{"id": "1", "answer": "a"}]
     for ending, expected in {
         ".csv": ["a|b", '["a|b", "c"]', ""],
         ".jsonl": [["a", "b"], ["a|b", "c"], []],

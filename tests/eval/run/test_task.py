@@ -46,25 +46,6 @@ def test_the_imagined_prompts_are_encoded_only_if_they_are_subtracted() -> None:
     assert encode(blind, tiny_tokenizer())[0][0].original == debiased[0].imagined
 
 
-def test_samples_and_conversations_keep_their_groups_and_names() -> None:
-    pairs, _ = encode(conversations("Rain", "Ra", "Snow"), tiny_tokenizer())
-    assert [pair.group for pair in pairs] == ["Ra", "Ra", "Sn"]
-    [pair] = encode(of_contexts("It rained."), tiny_tokenizer())[0]
-    assert (pair.group, pair.name) == (("qa", "made-up", "temporal"), "sample 's0' of 'made-up'")
-
-
-@pytest.mark.parametrize(
-    ("task", "title"),
-    [
-        (conversations("a", name="states"), "states, α=0.5"),
-        (conversations("a", alpha=0.0, without_context=True), "without context"),
-        (conversations("a", name="states", likelihood=True), "states, options, α=0.5"),
-    ],
-)
-def test_the_title_names_pass_and_decoding(task: Task, title: str) -> None:
-    assert task.title == title
-
-
 def test_only_a_decoder_only_model_has_to_hold_the_answer_too() -> None:
     task = conversations("It rained. Wet?")
     length = len(encode(task, tiny_tokenizer())[0][0].original)
@@ -83,15 +64,6 @@ def test_only_contexts_that_are_too_long_are_cut() -> None:
     assert all(len(pair.original) <= limit - 6 for pair in cut)
     assert [cut[i].original for i in (0, 2)] == [whole[i].original for i in (0, 2)]
     assert [pair.imagined for pair in cut] == [pair.imagined for pair in whole]
-
-
-@pytest.mark.parametrize("task", [of_contexts("Rain.", LONG, LONG * 2), conversations("Rain.", LONG, LONG * 2)])
-def test_a_refusal_counts_prompts_names_the_longest_and_gives_the_budget(task: Task) -> None:
-    budget = len(encode(task, tiny_tokenizer())[0][0].original)
-    new, last = task.decoding.max_new_tokens, task.conversations[2].label
-    said = f"2 of 3 prompts exceed .* have {budget} tokens plus {new} new .* the longest, {last}, has"
-    with pytest.raises(UserError, match=said):
-        encode(task, tiny_tokenizer(), limit=budget + new)
 
 
 def test_options_need_a_token_of_their_own_and_room() -> None:

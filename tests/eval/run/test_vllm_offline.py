@@ -16,7 +16,6 @@ from d2e_sft.decoding import DecodingConfig, OptionScore, Output, PromptPair, fi
 from d2e_sft.model.loading import load_model
 from tests.command import call, d2e, refusal_of
 from tests.factories import bench_row, bench_rows, evaluate, evaluation, make_world, predictions, save_bench, scores_of
-from tests.tiny import save_tiny_model
 
 
 @dataclass
@@ -131,17 +130,3 @@ def test_the_engine_makes_no_difference_to_what_is_kept(world: Path, tmp_path: P
         evaluate(world, tmp_path, "--engine", "vllm", "--alpha", 0.5)
     assert "resumed: 18 of 21" in call(*evaluation(world, tmp_path, "--alpha", 0.5)).err
     assert scores_of(tmp_path)["engine"] == "vllm, transformers"
-
-
-def test_an_encoder_decoder_is_refused(world: Path, tmp_path: Path, offline: Offline) -> None:
-    save_tiny_model(tmp_path / "t5", "t5")
-    error = refusal_of("eval", tmp_path / "t5", "--bench", world / "bench", "--engine", "vllm")
-    assert "is an encoder-decoder; expected a causal model" in error
-
-
-def test_without_vllm_the_package_is_named(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    monkeypatch.delitem(sys.modules, "d2e_sft.vllm.offline", raising=False)
-    error = refusal_of(*evaluation(world, tmp_path, "--engine", "vllm"))
-    assert "vLLM" in error
-    assert error.count("error:") == 1

@@ -105,14 +105,6 @@ def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_
     assert scores_of(tmp_path, FOLDER)["normalise"] == "characters"
 
 
-def test_generated_answers_keep_a_folder_and_a_form_of_their_own(world: Path, tmp_path: Path) -> None:
-    output_of(*evaluation(world, tmp_path))
-    assert d2e("eval", world / "model", "--bench", world / "bench", "--out", tmp_path, "--max-new-tokens", 4) == 0
-    assert "likelihoods" not in predictions(tmp_path)[0]
-    assert not {"answer", "normalise", "without_options"} & scores_of(tmp_path).keys()
-    assert "acc" not in scores_of(tmp_path)["overall"]
-
-
 def test_few_shot_and_the_pass_without_context_and_an_encoder_decoder_score_options_too(
     world: Path, tmp_path: Path
 ) -> None:

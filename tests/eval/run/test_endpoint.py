@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from eval.run.engines.endpoint import EndpointEngine
 from eval.run.task import Task, TaskItem
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import ScriptedServer, bench_rows, predictions, save_bench, scores_of, train_rows
-from tests.judge_server import KEY, JudgeServer, Misbehave, completion
+from tests.judge_server import KEY, JudgeServer, Misbehave
 
 
 @pytest.fixture
@@ -110,19 +109,6 @@ def test_answers_of_another_endpoint_or_model_are_refused(bench: Path, server: J
         assert not other.requests
 
 
-def test_a_cut_off_answer_is_an_answer(bench: Path, server: JudgeServer) -> None:
-    server.plan = [Misbehave(body=completion("The answer", finish_reason="length"))]
-    output_of(*evaluation(bench, server, "--concurrency", 1))
-    assert "The answer" in outputs(bench)
-
-
-def test_without_the_client_the_package_is_named(
-    bench: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    assert "needs the package `openai`" in refusal_of(*evaluation(bench, server))
-
-
 def test_texts_are_sent_to_completions(judge_environment: None) -> None:
     turn = {"role": "user", "content": "Box 0 contains the cup. Statement: Box 0"}
     task = Task(
@@ -149,7 +135,6 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        ["--max-new-tokens", 12],
         ["--max-new-tokens", 12, "--form", "completion"],
         ["--max-new-tokens", 12, "--setting", "few_shot"],
         ["--answer", "likelihood"],
