@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from d2e_sft import cli
-from tests.command import output_of
 
 ROOT = Path(cli.__file__).parents[1]
 
@@ -62,10 +61,3 @@ def test_the_bash_script_completes_in_bash(tmp_path: Path) -> None:
     registered, offered = run.stdout.splitlines()
     assert "_d2e_completion d2e" in registered
     assert offered == "download"
-
-
-@pytest.mark.parametrize(("shell", "start"), [("zsh", "#compdef d2e"), ("fish", "function _d2e_completion")])
-def test_other_shells_get_their_script(shell: str, start: str) -> None:
-    script = output_of("completion", shell)
-    assert script.lstrip().startswith(start)
-    assert f"_D2E_COMPLETE={shell}_complete" in script

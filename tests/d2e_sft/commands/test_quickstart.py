@@ -34,13 +34,6 @@ def test_every_step_is_a_command_that_d2e_takes(seed: int | None) -> None:
         command.make_context(str(command.name), rest)
 
 
-def test_another_seed_draws_other_stories_and_other_adapters() -> None:
-    usual, other = steps(Path("out")), steps(Path("out"), 3)
-    added = [[word for word in words if word not in before] for words, before in zip(other, usual, strict=True)]
-    expected = {"data": ["--seed", "3"], "train": ["train.seed=3"]}
-    assert added == [expected.get(words[0], []) for words in other]
-
-
 def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_that_are_built() -> None:
     words = steps(Path("out"))
     trainings = [line for line in words if line[0] == "train"]

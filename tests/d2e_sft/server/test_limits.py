@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from d2e_sft.server.limits import BodyLimit, QueueLimit
-from d2e_sft.server.openai import error_body
 
 
 def _ask(
@@ -70,16 +69,6 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_gets_no_answer() -> None
 
     asyncio.run(BodyLimit(run, 10)({"type": "http", "headers": []}, receive, run))
     assert not sent
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(400, "BadRequestError"), (404, "NotFoundError"), (405, "BadRequestError"), (413, "RequestEntityTooLarge"),
-     (429, "TooManyRequests"), (500, "InternalServerError"), (503, "InternalServerError")],
-)  # fmt: skip
-def test_the_type_of_an_error_follows_from_its_status(status: int, kind: str) -> None:
-    expected = {"message": "what", "type": kind, "param": None, "code": status}
-    assert error_body("what", status) == {"error": expected}
 
 
 def _answering(status: int, body: bytes) -> Any:
