@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split
@@ -28,7 +29,7 @@ _ENOUGH = 20  # samples without a verdict, after which a judge that gave none is
 
 @dataclass
 class Build:
-    """What the steps of a build share.
+    """What the steps of a build share, and in the end its outcome.
 
     Attributes:
         reading: The datasets, with the filters of each split so far.
@@ -38,6 +39,10 @@ class Build:
         parts: Entries of the manifest that the steps made.
         swaps: Split → dataset → counts of swapped rows.
         warnings: One line each.
+        failures: Dataset → why it is not in the result.
+        counts: (dataset, split, relation, format) → rows, by the suite's names of datasets.
+        manifest: The manifest without its outputs.
+        files: The files written, manifest and card last.
     """
 
     options: BuildOptions
@@ -48,6 +53,10 @@ class Build:
     parts: dict[str, Any] = field(default_factory=dict)
     swaps: dict[Split, dict[str, Swaps]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    failures: dict[str, UserError] = field(default_factory=dict)
+    counts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    manifest: dict[str, Any] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
 
     def rows_of(self, dataset: str, split: Split) -> list[EventSample]:
         """Return the rows of one source, whatever name the suite gives them."""

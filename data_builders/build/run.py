@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,57 @@ def _refine(build: Build) -> None:
     build.parts["refining"] = refining
 
 
+def _describe(state: Build) -> None:
+    """Make the manifest, which has no time stamp and no absolute path: the same inputs give the same bytes."""
+    options, reading, suite = state.options, state.reading, state.options.suite
+    for name, error in reading.failures.items():
+        # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.
+        is_optional = suite and (name in suite.optional or (suite.ratios and options.allow_shortfall))
+        if is_optional and isinstance(error, MissingRawFileError):
+            state.warnings.append(f"{name} is left out: it lacks a raw file, as said above")
+        else:
+            state.failures[reading.what_lacks(name)] = error
+    datasets = {name: _describe_dataset(state, dataset) for name, dataset in reading.datasets.items()}
+    parts = {
+        "suite": suite.name if suite else None,
+        "published_counts": _published_counts(state, suite) if suite else None,
+        "mixture": state.parts.get("mixture"),
+        "refining": state.parts.get("refining"),
+        **{option: state.parts.get(option) for option in SHARES},
+        "judge": _describe_judge(options),
+        "failures": {reading.what_lacks(name): reading.why(name) for name in reading.failures},
+        "benchmark": state.parts.get("benchmark"),
+    }
+    state.manifest = {
+        "project": PROJECT,
+        "version": __version__,
+        "seed": options.seed,
+        "options": {
+            "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
+            "skip_bad": options.skip_bad,
+            "refine": reading.settings.refiner.model_dump(),
+            "context_words": [options.bounds.least, options.bounds.most],
+            "size": options.size,
+            **({"swap": reading.settings.swap.describe()} if options.swap or options.swap_test else {}),
+            "allow_shortfall": options.allow_shortfall,
+        },
+        **{name: part for name, part in parts.items() if part},
+        "datasets": datasets,
+    }
+
+
+def _write(state: Build) -> None:
+    bad = state.reading.bad.entries
+    if not state.counts:
+        raise UserError(
+            f"no usable row in {', '.join(state.options.datasets)} ({len(bad)} bad); nothing was written",
+            remedy="run without --skip-bad to see the first bad row, or check the options of the filters"
+            if bad
+            else "check that the files have rows, and the options of the filters",
+        )
+    state.files = write_build(state.options.out, state.rows, bad, state.manifest)
+
+
 Step = Callable[[Build], None]
 _CHOOSING: tuple[Step, ...] = (read_tests, leave_out_tests, bound_contexts, drop_repeated)
 # What a build does after reading, in this order; each step changes the rows, or does nothing if it is not asked for.
@@ -81,32 +132,15 @@ STEPS: tuple[Step, ...] = (
     swap_training,  # after refining, so that both contexts say the same
     swap_tests,
     warn_of_swaps,
+    _describe,
+    _write,
 )
-
-
-@dataclass
-class Result:
-    """The outcome of a build.
-
-    Attributes:
-        files: The files written, manifest and card last.
-        manifest: The manifest without its outputs.
-        counts: (dataset, split, relation, format) → rows, by the suite's names of datasets.
-        warnings: One line each.
-        failures: Dataset → why it is not in the result.
-    """
-
-    files: list[Path] = field(default_factory=list)
-    manifest: dict[str, Any] = field(default_factory=dict)
-    counts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    warnings: list[str] = field(default_factory=list)
-    failures: dict[str, UserError] = field(default_factory=dict)
 
 
 class IncompleteBuildError(UserError):
     """Some datasets could not be read; the rest is written, as `result` says."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: Build) -> None:
         errors = list(result.failures.values())
         missing = f"the result is incomplete: it lacks {', '.join(result.failures)} (--overwrite builds it again)"
         if len(errors) == 1:
@@ -116,7 +150,7 @@ class IncompleteBuildError(UserError):
         self.result = result
 
 
-def build(options: BuildOptions) -> Result:
+def build(options: BuildOptions) -> Build:
     """Build into `options.out`: `<split>.parquet` for each split with rows, `manifest.json` and `README.md`.
 
     Raises:
@@ -128,19 +162,9 @@ def build(options: BuildOptions) -> Result:
     state = open_build(options, [options.suite.split] if options.suite else SPLITS)
     for step in STEPS:
         step(state)
-    result = _describe(state)
-    bad = state.reading.bad.entries
-    if not result.counts:
-        raise UserError(
-            f"no usable row in {', '.join(options.datasets)} ({len(bad)} bad); nothing was written",
-            remedy="run without --skip-bad to see the first bad row, or check the options of the filters"
-            if bad
-            else "check that the files have rows, and the options of the filters",
-        )
-    result.files = write_build(options.out, state.rows, bad, result.manifest)
-    if result.failures:
-        raise IncompleteBuildError(result)
-    return result
+    if state.failures:
+        raise IncompleteBuildError(state)
+    return state
 
 
 def estimate_models(options: BuildOptions) -> str:
@@ -185,70 +209,26 @@ def _check_models(options: BuildOptions) -> RefinerOptions:
     return refiner
 
 
-def _describe(state: Build) -> Result:
-    """Return the result before its files are written: manifest, counts, warnings and failures.
-
-    The manifest has no time stamp and no absolute path, so the same inputs, options and seed give the same bytes.
-    """
-    options, reading, suite = state.options, state.reading, state.options.suite
-    result = Result(warnings=state.warnings)
-    for name, error in reading.failures.items():
-        # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.
-        is_optional = suite and (name in suite.optional or (suite.ratios and options.allow_shortfall))
-        if is_optional and isinstance(error, MissingRawFileError):
-            result.warnings.append(f"{name} is left out: it lacks a raw file, as said above")
-        else:
-            result.failures[reading.what_lacks(name)] = error
-    datasets = {name: _describe_dataset(state, dataset, result) for name, dataset in reading.datasets.items()}
-    parts = {
-        "suite": suite.name if suite else None,
-        "published_counts": _published_counts(state, suite) if suite else None,
-        "mixture": state.parts.get("mixture"),
-        "refining": state.parts.get("refining"),
-        **{option: state.parts.get(option) for option in SHARES},
-        "judge": _describe_judge(options),
-        "failures": {reading.what_lacks(name): reading.why(name) for name in reading.failures},
-        "benchmark": state.parts.get("benchmark"),
-    }
-    result.manifest = {
-        "project": PROJECT,
-        "version": __version__,
-        "seed": options.seed,
-        "options": {
-            "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
-            "skip_bad": options.skip_bad,
-            "refine": reading.settings.refiner.model_dump(),
-            "context_words": [options.bounds.least, options.bounds.most],
-            "size": options.size,
-            **({"swap": reading.settings.swap.describe()} if options.swap or options.swap_test else {}),
-            "allow_shortfall": options.allow_shortfall,
-        },
-        **{name: part for name, part in parts.items() if part},
-        "datasets": datasets,
-    }
-    return result
-
-
-def _describe_dataset(state: Build, dataset: ReadDataset, result: Result) -> dict[str, Any]:
-    """Return one dataset's entry of the manifest, and add counts and warnings about its rows to the result."""
+def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
+    """Return one dataset's entry of the manifest, and add counts and warnings about its rows."""
     source, splits = dataset.source, dict[str, Any]()
     for split, rows in dataset.splits.items():
         samples, title = state.rows_of(source.name, split), f"{source.name} {split}"
-        result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in samples)
-        result.warnings += [
+        state.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in samples)
+        state.warnings += [
             f"{title}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}"
             for step in rows.filters
             if step.rows_in and not step.rows_out
         ]
         splits[split] = _describe_split(rows, samples, state.reading.bad.count(source.name, split))
         if source.own and (problem := answerless(samples)):
-            result.warnings.append(f"{title}: {problem}")
+            state.warnings.append(f"{title}: {problem}")
         if source.own and (repeats := repeated_rows(samples)):
             splits[split]["exact_duplicates"] = len(repeats)
             shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])
             more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
             count = f"{len(repeats):,} of {len(samples):,} rows are exact duplicates"
-            result.warnings.append(f"{title}: {count} ({shown}{more})")
+            state.warnings.append(f"{title}: {count} ({shown}{more})")
     return {
         "licence": source.licence,
         "redistribution": source.redistribution or REDISTRIBUTION_ALLOWED,

@@ -13,8 +13,9 @@ from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.terminal import filled, folded, is_quiet, warn
+from data_builders.build.choosing import Build
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
-from data_builders.build.run import IncompleteBuildError, Result, estimate_models
+from data_builders.build.run import IncompleteBuildError, estimate_models
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds
 from data_builders.commands.shared import PATH, print_table
@@ -214,7 +215,7 @@ def build(
             click.echo(filled(f"judge: {options.judge.usage.describe()}"), err=True)
 
 
-def _print_result(result: Result) -> None:
+def _print_result(result: Build) -> None:
     """Print warnings, counts, filters, the comparison with the paper, the draw, and the files that were written.
 
     With `--quiet` only warnings, bad rows and files: the manifest has the counts.
@@ -234,7 +235,7 @@ def _print_result(result: Result) -> None:
         click.echo(f"wrote {path}")
 
 
-def _print_counts(result: Result, splits: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
+def _print_counts(result: Build, splits: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
     manifest = result.manifest
     header = ("dataset", "split", "relation", "format", "rows")
     print_table(header, [(*key, rows) for key, rows in result.counts.items()])
