@@ -184,8 +184,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _refuse_secrets(arguments: Sequence[str]) -> None:
     """Raise for a key on the command line: other users see it there, and records name arguments such as folders."""
-    given = [one for before, one in zip(["", *arguments], arguments, strict=False) if before != "--api-key"]
-    name = secret_in(one for one in given if not one.startswith("--api-key="))
+    words = [word for before, word in zip(["", *arguments], arguments, strict=False) if before != "--api-key"]
+    name = secret_in(word for word in words if not word.startswith("--api-key="))
     if name is not None:
         raise UserError(
             f"an argument contains the value of ${name}; expected no key or token on the command line",

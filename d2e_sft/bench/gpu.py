@@ -233,7 +233,9 @@ class _GpuBench:
     def _decoding_floor(self, shape: str, batch: int) -> float:
         """Return the least seconds of plain decoding: the prompts' arithmetic, and all weights read per new token."""
         prompt, model = self.sizes.prompt, random_model(shape, torch.device("meta"))
-        weights = getattr(torch, self.sizes.precision).itemsize * sum(one.numel() for one in model.parameters())
+        weights = getattr(torch, self.sizes.precision).itemsize * sum(
+            parameter.numel() for parameter in model.parameters()
+        )
         prompts = Work(batch * prompt, 0, batch * prompt * (prompt + 1) // 2).flops(model) / 3
         return prompts / self.peaks.best_flops + (self.sizes.new_tokens - 1) * weights / self.peaks.bytes_per_s
 

@@ -138,7 +138,7 @@ Columns = Mapping[str, tuple[str, str]]  # name → field of a row and its forma
 
 def rows_table(columns: Columns, rows: Sequence[Mapping[str, Any]], *, keys: int = 1) -> Table:
     """Return the rows as a table, without columns that have no value."""
-    shown = {name: own for name, own in columns.items() if any(row.get(own[0]) is not None for row in rows)}
+    shown = {name: column for name, column in columns.items() if any(row.get(column[0]) is not None for row in rows)}
     cells = [["" if row.get(key) is None else form.format(row[key]) for key, form in shown.values()] for row in rows]
     return Table.of(list(shown), cells, keys=keys)
 

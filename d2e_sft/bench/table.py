@@ -149,7 +149,9 @@ class TableBench:
         ours, theirs, tokenizer = self._models()
         wording, new_tokens = load_prompt_set("default"), self.sizes.new_tokens
         _, samples = self._built_suite("suite", self.sizes.stories)
-        prompts, imagined = ([wording.messages(one, view) for one in samples] for view in ("original", "imagined"))
+        prompts, imagined = (
+            [wording.messages(sample, view) for sample in samples] for view in ("original", "imagined")
+        )
         for alpha, without, peer in ((0.0, [], _GENERATE), (ALPHA, imagined, _GUIDANCE)):
             decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens)
             variants: dict[str, Callable[[], Any]] = {

@@ -36,14 +36,14 @@ def doctor(*, json_file: str | None) -> None:
         if json_file != "-":
             mark, colour = f"  {status:<5}", _COLOURS.get(status)
             click.echo(text.replace(mark, click.style(mark, fg=colour), 1) if colour else text)
-    found = list(kept)
-    listed = [{"topic": finding.topic, **asdict(finding)} for finding in found]
-    content = {"summary": Counter(finding.status for finding in found), "findings": listed}
+    reported = list(kept)
+    listed = [{"topic": finding.topic, **asdict(finding)} for finding in reported]
+    content = {"summary": Counter(finding.status for finding in reported), "findings": listed}
     if json_file == "-":
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     else:
-        click.echo(f"\n{summary(found)}")
+        click.echo(f"\n{summary(reported)}")
     if json_file not in (None, "-"):
         write_json(Path(str(json_file)), content)
         click.echo(f"wrote {json_file}")
-    sys.exit(1 if any(finding.status == "fail" for finding in found) else 0)
+    sys.exit(1 if any(finding.status == "fail" for finding in reported) else 0)

@@ -62,8 +62,10 @@ def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
     Example: d2e recipes list gemma lora
     """
     if not words and not parts:
-        for name, found in (("model", bundled_models()), ("method", bundled_methods())):
-            click.echo(Table.of((name, "title"), [(one, _part_title(name, one)) for one in found]).terminal() + "\n")
+        for name, names in (("model", bundled_models()), ("method", bundled_methods())):
+            click.echo(
+                Table.of((name, "title"), [(item, _part_title(name, item)) for item in names]).terminal() + "\n"
+            )
         click.echo(filled(_USE))
         return
     names = [*bundled_recipes(), *(bundled_parts() if parts else [])]

@@ -148,8 +148,8 @@ def check_environment() -> Iterator[Finding]:
     """Report Slurm, and the variables that are set."""
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     yield from slurm(os.environ, devices, can_submit=shutil.which("sbatch") is not None)
-    given = [f"{name}={os.environ[name]}" for name in _SHOWN if name in os.environ]
-    yield Finding("variables", "ok", ", ".join(given) or "none set")
+    variables = [f"{name}={os.environ[name]}" for name in _SHOWN if name in os.environ]
+    yield Finding("variables", "ok", ", ".join(variables) or "none set")
 
 
 def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> Iterator[Finding]:
@@ -160,11 +160,11 @@ def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> 
         yield Finding("slurm", "ok", text)
         return
     nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
-    given = environment.get("SLURM_GPUS_ON_NODE")
-    text = f"job {job}, {nodes} node{'s' * (nodes != '1')}, {given or 'no'} GPUs on this one"
-    if given is None:
+    gpus = environment.get("SLURM_GPUS_ON_NODE")
+    text = f"job {job}, {nodes} node{'s' * (nodes != '1')}, {gpus or 'no'} GPUs on this one"
+    if gpus is None:
         yield Finding("slurm", "warn", text, "ask for GPUs: sbatch --gpus-per-node N")
-    elif given.isdecimal() and int(given) > devices:
+    elif gpus.isdecimal() and int(gpus) > devices:
         remedy = "check the torch build and CUDA_VISIBLE_DEVICES; inside srun, a task may be bound to fewer GPUs"
         yield Finding("slurm", "warn", f"{text}, but torch finds {devices}", remedy)
     else:

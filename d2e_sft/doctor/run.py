@@ -118,16 +118,16 @@ def check_versions() -> Iterator[Finding]:
         required = []
     wanted: dict[str, Requirement] = {canonicalize_name(item.name): item for item in required}
     for name in (*_NEEDED, *_OPTIONAL):
-        found, requirement = installed_version(name), wanted.get(name)
+        installed, requirement = installed_version(name), wanted.get(name)
         use, remedy = _OPTIONAL.get(name, ("", f"pip install '{requirement or name}'"))
-        if found is None:
+        if installed is None:
             missing: Status = "fail" if name in _NEEDED else "warn" if remedy else "ok"
             yield Finding(name, missing, f"not installed{f'; for {use}' if use else ''}", remedy)
-        elif requirement is not None and not requirement.specifier.contains(Version(found), prereleases=True):
-            text = f"{found}; expected {requirement.specifier}"
+        elif requirement is not None and not requirement.specifier.contains(Version(installed), prereleases=True):
+            text = f"{installed}; expected {requirement.specifier}"
             yield Finding(name, "warn", text, f"pip install --upgrade '{requirement}'")
         else:
-            yield Finding(name, "ok", found)
+            yield Finding(name, "ok", installed)
 
 
 def installed_version(name: str) -> str | None:

@@ -95,7 +95,11 @@ def commit(api: HfApi, target: Target, files: Mapping[str, Path | bytes], messag
         if revision is not None:
             api.create_branch(repo, branch=revision, repo_type=kind, exist_ok=True)
         existing = api.list_repo_files(repo, repo_type=kind, revision=revision) if target.replaced else []
-        stale = [path for path in existing if any(fnmatch(path, one) for one in target.replaced) and path not in files]
+        stale = [
+            path
+            for path in existing
+            if any(fnmatch(path, pattern) for pattern in target.replaced) and path not in files
+        ]
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
             *(CommitOperationAdd(path, content) for path, content in files.items()),
             *(CommitOperationDelete(path) for path in stale),

@@ -198,8 +198,8 @@ def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
     tokenizer, encoder_decoder = load_tokenizer(str(run))
     encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=not tokenizer.chat_template)
     prompts = encoder.ids([[{"role": "user", "content": text}] for text in _PROBES])
-    expected, found = (_logits(model, prompts) for model in (adapted, load_model(str(folder), dtype=dtype).model))
-    difference = ((found - expected).abs().max() / expected.abs().max()).item()
+    expected, merged = (_logits(model, prompts) for model in (adapted, load_model(str(folder), dtype=dtype).model))
+    difference = ((merged - expected).abs().max() / expected.abs().max()).item()
     if not difference <= _TOLERANCES[dtype]:  # NaN included
         raise UserError(
             f"{run}: the merged model's logits differ from the adapter's by {difference:.1e} of the largest one; "
@@ -212,14 +212,14 @@ def _logits(model: Any, prompts: list[list[int]]) -> Tensor:
     """Return the logits (tokens of all prompts, V) in float32."""
     import torch
 
-    config, found = model.eval().config, []
+    config, logits = model.eval().config, []
     for prompt in prompts:
         inputs = {"input_ids": torch.tensor([prompt])}
         if config.is_encoder_decoder:
             inputs["decoder_input_ids"] = torch.tensor([[config.decoder_start_token_id, *prompt]])
         with torch.no_grad():
-            found.append(model(**inputs).logits[0].float())
-    return torch.cat(found)
+            logits.append(model(**inputs).logits[0].float())
+    return torch.cat(logits)
 
 
 def _copy(run: Path, out: Path, patterns: tuple[str, ...], *, link: bool) -> None:

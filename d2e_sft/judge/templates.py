@@ -78,8 +78,8 @@ def closing_value(reply: str, name: str) -> str | None:
     Letter case, Markdown marks and a full stop at the end are ignored. A verdict within the reasoning does not count.
     """
     last = _split(reply)[1]
-    found = re.fullmatch(rf"{re.escape(name)}\s*:\s*(.*?)\s*\.?", last, flags=re.IGNORECASE)
-    return " ".join(found[1].casefold().split()) if found else None
+    match = re.fullmatch(rf"{re.escape(name)}\s*:\s*(.*?)\s*\.?", last, flags=re.IGNORECASE)
+    return " ".join(match[1].casefold().split()) if match else None
 
 
 def without_closing(reply: str) -> str:

@@ -133,8 +133,10 @@ class _Api:
         return await _unless_left(request, self._scored(self._prompts.of_echo(asked), reply))
 
     async def _scored(self, prompts: Sequence[Tokens], reply: Reply) -> dict[str, Any]:
-        found = await self._queue.call(prompt_logprobs, prompts)
-        choices = [reply.choice(index, "", "length", {"token_logprobs": values}) for index, values in enumerate(found)]
+        logprobs = await self._queue.call(prompt_logprobs, prompts)
+        choices = [
+            reply.choice(index, "", "length", {"token_logprobs": values}) for index, values in enumerate(logprobs)
+        ]
         return reply.whole(choices, sum(map(len, prompts)), 0)
 
 
@@ -147,12 +149,12 @@ def prompt_logprobs(model: Any, tokens: Sequence[int]) -> list[float | None]:
         states, (project, _) = hidden_states(model, input_ids=ids)[0, :-1], head_of(model)
     else:
         states = model(input_ids=ids, use_cache=False).logits[0, :-1]
-    found: list[float] = []
+    logprobs: list[float] = []
     for part, wanted in zip(states.split(_AT_ONCE), ids[0, 1:, None].split(_AT_ONCE), strict=True):
-        found += project(part).float().log_softmax(-1).gather(-1, wanted)[:, 0].tolist()
-    if not all(map(math.isfinite, found)):
+        logprobs += project(part).float().log_softmax(-1).gather(-1, wanted)[:, 0].tolist()
+    if not all(map(math.isfinite, logprobs)):
         raise RequestError("a log-probability of the prompt is NaN or infinite", status=500)
-    return [None, *found]
+    return [None, *logprobs]
 
 
 def _prompt_tokens(prompts: Sequence[Prompt]) -> int:

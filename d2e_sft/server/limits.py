@@ -21,8 +21,8 @@ class KeyCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/v1"):
-            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if not hmac.compare_digest(given, self._expected):
+            sent_key = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not hmac.compare_digest(sent_key, self._expected):
                 message = "the key is missing or wrong; expected the server's --api-key as a bearer token"
                 await _answer(send, 401, error_body(message, 401))
                 return

@@ -124,12 +124,12 @@ R = TypeVar("R", bound=Request)
 def read_request(kind: type[R], body: bytes) -> R:
     """Read and check a body; RequestError with the first wrong fields."""
     try:
-        given = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not JSON ({error})") from None
-    if not isinstance(given, dict):
-        raise RequestError(f"the body is {shortened(given, 60)}; expected an object")
-    fields = {name: value for name, value in given.items() if value is not None and name not in _WITHOUT_EFFECT}
+    if not isinstance(content, dict):
+        raise RequestError(f"the body is {shortened(content, 60)}; expected an object")
+    fields = {name: value for name, value in content.items() if value is not None and name not in _WITHOUT_EFFECT}
     for name, neutral in _UNSUPPORTED.items():
         value = fields.pop(name, neutral[0])
         if value not in neutral:

@@ -150,12 +150,12 @@ class BatchQueue:
 
         with self._entered([run]):
             try:
-                found = await results.get()
+                outcome = await results.get()
             finally:
                 left.set()
-        if isinstance(found, Exception):
-            raise found
-        return list(found)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return list(outcome)
 
     def _mailbox(self) -> tuple[asyncio.Queue[Any], Callable[[Any], None]]:
         """A queue of the event loop, and how the thread puts something into it."""
@@ -211,21 +211,21 @@ class BatchQueue:
         decoding = first.prompt.decoding
         if decoding.temperature > 0:
             return []
-        budget, found = budget_of(self._loaded.model, decoding), [first]
+        budget, batch = budget_of(self._loaded.model, decoding), [first]
         with self._changed:
             waiting = list(self._waiting)
         for job in waiting:
-            if len(found) >= budget.pairs:
+            if len(batch) >= budget.pairs:
                 break
             if not isinstance(job, Job) or job.prompt.key != first.prompt.key:
                 continue
-            several = [*found, job]
-            longest = max(one.prompt.decoding.max_new_tokens for one in several)
-            cost = replace(budget, new_tokens=longest).cost([one.prompt.pair for one in several])
+            several = [*batch, job]
+            longest = max(member.prompt.decoding.max_new_tokens for member in several)
+            cost = replace(budget, new_tokens=longest).cost([member.prompt.pair for member in several])
             if cost <= budget.tokens:
-                found.append(job)
-        self._remove(found)
-        return found[1:]
+                batch.append(job)
+        self._remove(batch)
+        return batch[1:]
 
     def _decode(self, jobs: list[Job]) -> None:
         prompts = [job.prompt for job in jobs]

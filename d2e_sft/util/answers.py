@@ -25,9 +25,9 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def is_same_answer(one: str, other: str) -> bool:
+def is_same_answer(first: str, second: str) -> bool:
     """Whether two answers are equal up to letter case, punctuation and articles; `-5` is not `5`, nor `C++` `C#`."""
-    return normalise(one) == normalise(other) and _SIGNS.findall(one) == _SIGNS.findall(other)
+    return normalise(first) == normalise(second) and _SIGNS.findall(first) == _SIGNS.findall(second)
 
 
 def contains(text: str, words: str) -> bool:

@@ -167,12 +167,12 @@ def read_results(kind: type[T], path: Path, what: str, remedy: str) -> T:
         UserError: they are missing, not `what` the file should hold, or they or a file next to them were changed.
     """
     content = read_json_as(dict[str, Any], path, what, remedy)
-    found = content.pop(CHECKSUMS, None)
-    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+    sums = content.pop(CHECKSUMS, None)
+    if not isinstance(sums, dict) or not isinstance(sums.get("files"), dict):
         raise UserError(f"{path}: has no {CHECKSUMS}, so {what} in it may have been edited", remedy)
-    if found.get("content") != _sum_of(content, found["files"]):
+    if sums.get("content") != _sum_of(content, sums["files"]):
         raise UserError(f"{path}: was changed after it was written", remedy)
-    for name, expected in found["files"].items():
+    for name, expected in sums["files"].items():
         file = path.parent / name
         if not file.is_file() or sha256_of(file) != expected:
             problem = "was changed" if file.is_file() else "is missing"

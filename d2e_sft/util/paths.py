@@ -92,7 +92,7 @@ def nearest_path(path: Path) -> str:
     if not missing or not (folder := missing[-1].parent).is_dir():
         return ""
     rest = path.relative_to(missing[-1])
-    known = [found.name for found in folder.iterdir() if _has_rows(found / rest)]
+    known = [entry.name for entry in folder.iterdir() if _has_rows(entry / rest)]
     near = difflib.get_close_matches(missing[-1].name, known, n=1, cutoff=0.5)
     return f" Did you mean {str(folder / near[0] / rest)!r}?" if near else ""
 

@@ -30,16 +30,18 @@ def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> 
     Args:
         environment: None means this process's.
     """
-    found = _secrets(os.environ if environment is None else environment)
-    for value in sorted(found, key=len, reverse=True):  # one may be a prefix of another
-        text = text.replace(value, f"[{found[value]}]")
+    names = _secrets(os.environ if environment is None else environment)
+    for value in sorted(names, key=len, reverse=True):  # one may be a prefix of another
+        text = text.replace(value, f"[{names[value]}]")
     return text
 
 
 def secret_in(texts: Iterable[str]) -> str | None:
     """The name of a variable of this environment whose key or token is in one of the texts, or None."""
-    given = list(texts)
-    return next((name for value, name in _secrets(os.environ).items() if any(value in text for text in given)), None)
+    searched = list(texts)
+    return next(
+        (name for value, name in _secrets(os.environ).items() if any(value in text for text in searched)), None
+    )
 
 
 def _secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -149,8 +149,8 @@ class Table:
         kinds = {"* best": any(cell.best for cell in cells), "_ second best": any(cell.second for cell in cells)}
         marks = ", ".join(mark for mark, used in kinds.items() if used)
         # Up to its first stop a caption is a title, after that it explains.
-        told = re.split(r"(?<=\?) |[.:;](?: |$)", self.caption, maxsplit=1)[0] if is_quiet() else self.caption
-        caption, *notes = (filled(text, room) for text in (told, *filter(None, [marks]), *self.notes))
+        caption_text = re.split(r"(?<=\?) |[.:;](?: |$)", self.caption, maxsplit=1)[0] if is_quiet() else self.caption
+        caption, *notes = (filled(text, room) for text in (caption_text, *filter(None, [marks]), *self.notes))
         return "\n\n".join(filter(None, [caption, *parts, "\n".join(notes)]))
 
     def numeric(self) -> list[bool]:
@@ -182,7 +182,7 @@ class Table:
 
     def _part(self, places: Sequence[int], room: int) -> str:
         """Some of the columns as text: the header, then each block under its heading."""
-        widths, least = ([own[place] for place in places] for own in self._widths())
+        widths, least = ([sizes[place] for place in places] for sizes in self._widths())
         while sum(widths) + _GAP * (len(widths) - 1) > room and widths != least:
             widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i]) * widths[i])
             widths[widest] -= 1
