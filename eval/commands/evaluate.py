@@ -361,7 +361,7 @@ def _show(scores: RunScores, run: Path, options: dict[str, Any]) -> None:
     else:
         click.echo(f"scores and predictions: {folder}")
         if scores.bench.suite in SUITES and scores.answer == "generate":  # as in the paper
-            from eval.compare.paper_entries import write_paper_tables
+            from eval.compare.paper import write_paper_tables
 
             for path in write_paper_tables(run, folder.name):
                 if path.suffix == ".md":

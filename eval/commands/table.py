@@ -15,9 +15,8 @@ from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
 from eval.compare.compare import compare_results
 from eval.compare.measures import beside_published, measures_latex
-from eval.compare.paper_entries import read_table
+from eval.compare.paper import ENDINGS, read_table
 from eval.compare.paper_layouts import Layout
-from eval.compare.paper_tables import ENDINGS
 from eval.compare.published import PAPERS, PIPER, published_tables
 from eval.compare.runs import MeasuredRun, load_measured, row_benches
 from eval.compare.verdicts import markdown_text, terminal_text

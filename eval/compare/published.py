@@ -115,14 +115,12 @@ class Published:
 
     def rows(self, ours: Sequence[float | None]) -> list[list[Styled]]:
         """Return two rows of cells: the published values, and ours as printed minus these."""
-        pairs = zip(ours, self.values, strict=True)
-        changes = [None if own is None or value is None else round(own - value, 1) + 0.0 for own, value in pairs]
-        marked = zip(changes, self.excluded, strict=True)
-        lines = [
-            [f"  published, {self.where}", *(NONE if value is None else f"{value:.1f}" for value in self.values)],
-            ["  difference", *(NONE if change is None else f"{change:+.1f}{'‡' * out}" for change, out in marked)],
-        ]
-        return [[Styled.of(cell) for cell in line] for line in lines]
+        values, changes = [f"  published, {self.where}"], ["  difference"]
+        for own, value, is_out in zip(ours, self.values, self.excluded, strict=True):
+            values.append(NONE if value is None else f"{value:.1f}")
+            change = None if own is None or value is None else round(own - value, 1) + 0.0
+            changes.append(NONE if change is None else f"{change:+.1f}{'‡' * is_out}")
+        return [[Styled.of(cell) for cell in line] for line in (values, changes)]
 
 
 def published_row(layout: Layout, facts: Mapping[str, Any], scores: RunScores) -> Published | None:
@@ -130,8 +128,8 @@ def published_row(layout: Layout, facts: Mapping[str, Any], scores: RunScores) -
     for table in read_published(PIPER).tables:
         for row in table.rows if table.layout == layout else ():
             if all(_same(key, facts.get(key), value) for key, value in row.facts.items()):
-                intervals = (interval_of(column, scores) for column in LAYOUTS[layout])
-                excluded = map(_excludes, intervals, row.values)
+                pairs = zip((interval_of(column, scores) for column in LAYOUTS[layout]), row.values, strict=True)
+                excluded = (None not in (own, value) and excludes(own, value) for own, value in pairs)  # type: ignore[arg-type]
                 return Published(table.where, row.values, tuple(excluded))
     return None
 
@@ -144,10 +142,6 @@ def check_model(name: str) -> None:
             f"published values of {name!r}: the paper has no such model.{did_you_mean(name, models)}",
             remedy=f"choose one of {', '.join(models)}",
         )
-
-
-def _excludes(interval: Interval | None, percent: float | None) -> bool:
-    return interval is not None and percent is not None and excludes(interval, percent)
 
 
 def excludes(interval: Interval, percent: float) -> bool:
@@ -163,24 +157,24 @@ def _same(key: str, ours: Any, published: Any) -> bool:
 
 
 def interval_of(column: Column, scores: RunScores) -> Interval | None:
-    """Return the interval of a column's average, from those of its groups, which are independent.
+    """Return the interval of a column's average; None if a group is missing or has a single sample.
 
-    None if a group is missing, or has a single sample and so no interval.
-
-    The distances of an average's bounds are the roots of the sums of squares of its groups' (Zou and Donner 2008).
+    The distances of its bounds are the roots of the sums of squares of its groups', which are independent (Zou and
+    Donner 2008).
     """
-    found, alone = [], False
+    weights, means = [], []
     for dataset, relation in column.sources:
         own = [group for group in scores.groups if group.dataset == dataset and relation in (group.relation, "*")]
-        total = sum(group.n for group in own)
-        alone = alone or total <= 1
-        found += [(group.mean, group.n / total) for group in own]
-    if not found or alone:
+        if (total := sum(group.n for group in own)) <= 1:
+            return None
+        means += [group.mean for group in own]
+        weights += [group.n / total for group in own]
+    if not means:
         return None
-    sources = sum(weight for _, weight in found)
-    mean = sum(weight * one.mean for one, weight in found) / sources
+    sources = sum(weights)
+    mean = sum(weight * one.mean for one, weight in zip(means, weights, strict=True)) / sources
     low, high = (
-        math.sqrt(sum((weight * distance(one)) ** 2 for one, weight in found)) / sources
+        math.hypot(*(weight * distance(one) for one, weight in zip(means, weights, strict=True))) / sources
         for distance in (lambda one: one.mean - one.low, lambda one: one.high - one.mean)
     )
     return Interval(mean, mean - low, mean + high)

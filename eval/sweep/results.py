@@ -12,7 +12,7 @@ from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.table import Styled, Table, percent
 from eval.compare.compare import compare_runs
 from eval.compare.figures import with_interval
-from eval.compare.paper_entries import read_table
+from eval.compare.paper import read_table
 from eval.compare.paper_layouts import Layout, own_datasets
 from eval.compare.runs import load_runs
 from eval.compare.verdicts import markdown_text

@@ -13,7 +13,7 @@ import pytest
 from d2e_sft.data.sample import read_samples
 from d2e_sft.hub.results import benchmark_results
 from d2e_sft.util.errors import UserError
-from eval.compare.paper_entries import read_table
+from eval.compare.paper import read_table
 from eval.compare.runs import load_measured, load_runs
 from tests.attack.frame import Attempt, attack, flip_a_bit
 from tests.eval.compare.rows import accuracy, save_result

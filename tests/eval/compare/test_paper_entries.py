@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.compare.paper_entries import write_paper_tables
+from eval.compare.paper import write_paper_tables
 from tests.eval.paper_runs import cells, printed, run, trained
 
 
