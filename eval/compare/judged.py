@@ -44,6 +44,12 @@ class ErrorPattern(StrEnum):
     UNDECIDED = "undecided"
 
 
+PATTERN_NAMES = {
+    ErrorPattern.NEGLECT_CONTEXT: "neglects the context",
+    ErrorPattern.INACCURATE_POSITION: "looks at the wrong place",
+    ErrorPattern.OTHER: "other",
+    ErrorPattern.UNDECIDED: "undecided",
+}
 _WORDS = {
     "neglect": ErrorPattern.NEGLECT_CONTEXT,
     "position": ErrorPattern.INACCURATE_POSITION,

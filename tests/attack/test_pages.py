@@ -21,8 +21,7 @@ from data_builders.quality.rows import write_rows_page
 from data_builders.quality.stats import compute_stats, render_stats
 from eval.compare.judged import ErrorPattern, JudgedError, RunPatterns
 from eval.compare.runs import load_measured, load_runs
-from eval.pages.demo.answering import load_demo_model
-from eval.pages.demo.page import build_page
+from eval.pages.demo.page import build_page, load_demo_model
 from eval.pages.demo.question import Question
 from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.patterns import write_error_report

@@ -1,27 +1,250 @@
 """`d2e demo`: a page on the server of `d2e serve`, with a form, a slider for α, its answers and a summary.
 
-The page loads nothing from elsewhere. Its only script sends the form and shows the answers as they grow.
+Answers are decoded together and token by token: plain, without the context, and debiased above α = 0. The page loads
+nothing from elsewhere. Its only script sends the form and shows the answers as they grow. Texts of models and visitors
+are escaped.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.config.recipe import recipe_of
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding import DecodingConfig, stop_token_ids
+from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.model.loading import LoadedModel, load_to_decode, position_limit
 from d2e_sft.server.context import RequestError
 from d2e_sft.server.prompts import Prompts
-from d2e_sft.server.queue import BatchQueue
+from d2e_sft.server.queue import BatchQueue, Prompt
 from d2e_sft.server.start import ServeOptions, address, listening, run
+from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.pages import render_page
-from eval.pages.demo.answering import Answerer, Answers, DemoModel, load_demo_model
 from eval.pages.demo.question import CHOICE, Question, labels_of, without_stale_answer
-from eval.pages.demo.summary import Opening, find_opening, summarise
-from eval.run.options import EvalOptions
+from eval.run.options import EvalOptions, resolve_options
+from eval.run.task import encode, sample_task
+from eval.score.metrics import normalise
+from eval.score.predictions import Prediction
+from eval.score.scoring import score_output
+
+_DEFAULT_ALPHA = 0.5
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers so far; `cut` if the end of the context was cut off, `done` if all are complete."""
+
+    plain: str = ""
+    debiased: str = ""
+    imagined: str = ""
+    cut: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class DemoModel:
+    """A loaded model with the defaults of the page: the given debias ratio, the run's own, or 0.5."""
+
+    name: str
+    loaded: LoadedModel
+    prompt_set: PromptSet
+    decoding: DecodingConfig
+
+    @property
+    def alpha(self) -> float:
+        """Where the slider for α starts."""
+        return self.decoding.alpha
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Where the slider for the longest answer starts."""
+        return self.decoding.max_new_tokens
+
+
+def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
+    """Load a model like `d2e eval`; UserError if there is no such model or prompt set, or α is out of its range."""
+    if options.alpha is None and recipe_of(model) is None:
+        options = replace(options, alpha=_DEFAULT_ALPHA)
+    config = resolve_options(model, options)
+    wording = load_prompt_set(options.prompt_set or trained_wording(model, config.prompt_set), config.form)
+    loaded = load_to_decode(model, config.section, options.dtype)
+    # A tokenizer that cannot make prompts is found now, not at the first question.
+    ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)
+    return DemoModel(model, loaded, wording, config.decoding)
+
+
+class Answerer:
+    """Answers questions by the queue of a server."""
+
+    def __init__(self, model: DemoModel, queue: BatchQueue) -> None:
+        self._model, self._queue = model, queue
+
+    async def stream(self, question: Question, alpha: float, max_new_tokens: int) -> AsyncGenerator[Answers, None]:
+        """The answers after each new token; decoding ends when the iterator is closed.
+
+        UserError if the question is incomplete, or too long for the model even without its context.
+        """
+        pair, end_of_turn = _prompts(self._model, question, max_new_tokens)
+        assert pair.imagined is not None
+        pairs = {
+            "plain": replace(pair, imagined=None, alpha=0.0),
+            "debiased": replace(pair, alpha=float(alpha)),
+            "imagined": replace(pair, original=pair.imagined, imagined=None, alpha=0.0),
+        }
+        how = (
+            DecodingConfig(max_new_tokens=max_new_tokens),
+            tuple(stop_token_ids(self._model.loaded.model, end_of_turn)),
+        )
+        if alpha == 0:
+            del pairs["debiased"]  # it would be the plain one
+        names, said = list(pairs), Answers(cut=pair.truncated)
+        async with aclosing(self._queue.answers([Prompt(one, *how) for one in pairs.values()])) as pieces:
+            async for piece in pieces:
+                name = names[piece.index]
+                said = replace(said, **{name: getattr(said, name) + piece.text})
+                yield said
+        yield replace(said, done=True)
+
+    def answer(self, question: Question, alpha: float, max_new_tokens: int) -> Answers:
+        """The complete answers; raises as `stream`."""
+
+        async def last() -> Answers:
+            return [said async for said in self.stream(question, alpha, max_new_tokens)][-1]
+
+        return asyncio.run(last())
+
+
+def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> tuple[TokenPair, int]:
+    """Both prompts as `d2e eval` makes them, with the end of a long context cut off, and the end-of-turn token."""
+    config = model.loaded.model.config
+    limit = position_limit(config)
+    # The imagined prompt is answered too, whatever the ratio.
+    decoding = DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens)
+    task = sample_task([question.sample()], question.wording(model.prompt_set), decoding, truncate=True)
+    try:
+        [pair], end = encode(task, model.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit)
+    except UserError:
+        raise UserError(
+            f"The question is too long: even without its context it does not fit the model's {limit:,} tokens beside "
+            f"{max_new_tokens:,} new ones.",
+            "Shorten it, or ask for a shorter answer.",
+        ) from None
+    return pair, end
+
+
+_AT_ZERO = "At α = 0 nothing is subtracted. For a debiased answer, move the slider for α, and answer again."
+
+
+def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[Prediction]:
+    """The answers, parsed as by `d2e eval`."""
+    sample = question.sample()
+    marker, given = prompt_set.marker(sample.format), prompt_set.given(sample.format)
+    texts = (answers.plain, answers.debiased, answers.imagined)
+    return [score_output(sample, text, marker, given=given) for text in texts]
+
+
+def _key(answer: Prediction) -> str:
+    return normalise("; ".join(answer.answer))
+
+
+def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
+    """HTML with each parsed answer, whether it is right if that is known, and a verdict."""
+    names = ("Plain", f"Debiased, α = {alpha:g}", "Without the context")
+    said = dict(zip(names, _parsed(question, prompt_set, answers), strict=True))
+    if alpha == 0:
+        del said[names[1]]  # it was not decoded
+    rows = []
+    for name, one in said.items():
+        right = one.exact_match == 1
+        mark = "<span class='right'>✓ right</span>" if right else "<span>✗ not as expected</span>"
+        text = escape("; ".join(one.answer)) if one.parsed else "<em>no answer recognised</em>"
+        rows.append(f"<dt>{escape(name)}</dt><dd>{text}{mark if question.is_answered else ''}</dd>")
+    parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said.values()))}</p>"]
+    if question.is_answered:
+        parts.insert(1, f"<p>Expected: <strong>{escape('; '.join(question.sample().answers))}</strong></p>")
+    if alpha == 0:
+        parts.append(f"<p>{_AT_ZERO}</p>")
+    if answers.cut:
+        parts.append("<p>The context is too long for the model: its end was left out.</p>")
+    return "".join(parts)
+
+
+def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool:
+    """Whether plain and debiased answers differ, parsed as by `d2e eval`."""
+    plain, debiased, _ = _parsed(question, prompt_set, answers)
+    return _key(plain) != _key(debiased)
+
+
+def _verdict(plain: Prediction, *others: Prediction) -> str:
+    """What the answers show about the model's habit; the others are the debiased one, if any, and the imagined one."""
+    if not all(one.parsed for one in (plain, *others)):
+        return "An answer was not recognised: the model did not follow the form that the instruction asks for."
+    debiased, imagined, paired = others[0], others[-1], len(others) > 1
+    same, habit = _key(plain) == _key(debiased), _key(plain) == _key(imagined)
+    if habit and same:
+        unchanged = ", and debiasing at this α does not change it" if paired else ""
+        return f"The answer is the same with and without the context{unchanged}."
+    if habit:
+        return (
+            "The plain answer is the same without the context: it is the model's habit. "
+            "With that habit subtracted, the answer is another."
+        )
+    if same or not paired:
+        return f"The context changes the answer{', and debiasing at this α keeps it' if paired else ''}."
+    if _key(debiased) == _key(imagined):
+        return "The context changes the plain answer; the debiased one is the same as without the context."
+    return "The context changes the answer, and debiasing changes it again."
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The index of the example that the page shows first, its answers if any, and how it was chosen."""
+
+    place: int
+    answers: Answers | None
+    told: str
+
+
+def find_opening(
+    model: DemoModel, answerer: Answerer, examples: Sequence[Question], *, patience: float = 60.0
+) -> Opening:
+    """Answer the examples in order, up to the first whose plain and debiased answers differ.
+
+    The page says how the example was chosen: it must not suggest that answers often differ. After `patience` seconds,
+    no further example is tried. At α = 0 none can differ, so one is answered.
+    """
+    answered: dict[int, Answers] = {}
+    end = time.monotonic() + patience
+    at = f"at α = {model.alpha:g}"
+    for place, question in enumerate(examples):
+        if answered and time.monotonic() > end:
+            break
+        try:
+            answers = answerer.answer(question, model.alpha, model.max_new_tokens)
+        except UserError:  # too long for the model; reported when the visitor chooses it
+            continue
+        answered[place] = answers
+        if model.alpha == 0:
+            return Opening(place, answers, "")
+        if differs(question, model.prompt_set, answers):
+            tried = "example" if len(answered) == 1 else f"of {len(answered)} examples"
+            return Opening(place, answers, f"The first {tried} tried whose two answers differ {at}.")
+    if not answered:
+        return Opening(0, None, "")
+    place = min(answered)
+    told = f"In none of the {len(answered)} examples tried do the two answers differ {at}; this is the first."
+    return Opening(place, answered[place], told if len(answered) > 1 else f"Its two answers are the same {at}.")
+
 
 _FORMATS = {"qa": "free answer", "nli": "positive or negative", "scq": "one option", "mcq": "several options"}
 _TYPED = ("fmt", "context", "question", "options", "expected", "instruction")

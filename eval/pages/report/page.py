@@ -32,13 +32,19 @@ from eval.compare.tables import (
     subset_comparison_tables,
 )
 from eval.compare.verdicts import verdict_words, verdicts
-from eval.pages.report.browser import browser_data, change_table, packed
-from eval.pages.report.facts import instructions, measured_facts, run_facts
+from eval.pages.report.facts import curves, instructions, measured_facts, read_training, run_facts
 from eval.pages.report.headline import headline_of
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
 from eval.pages.report.plots import MOST_MEASURES, label_shares, score_dots, subset_chart
-from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
-from eval.pages.report.training import curves, read_training
+from eval.pages.report.samples import (
+    browser_data,
+    change_table,
+    check_datasets,
+    choose_samples,
+    packed,
+    shown,
+    without_texts,
+)
 from eval.score.faithfulness import contains_answer
 from eval.score.frame import AVERAGE
 from eval.score.statistics import score_of

@@ -16,23 +16,25 @@ from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, write_figure
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.context import WITHOUT_CONTEXT_FILE, command_without_context
-from eval.compare.judged import PATTERNS_FILE, ErrorPattern, JudgedError, RunPatterns, count_patterns, relations_of
+from eval.compare.judged import (
+    PATTERN_NAMES,
+    PATTERNS_FILE,
+    ErrorPattern,
+    JudgedError,
+    RunPatterns,
+    count_patterns,
+    relations_of,
+)
 from eval.compare.runs import ScoredRun
 from eval.pages.report.plots import Part, stacked_figure
 from eval.pages.report.samples import in_turns, shown
 from eval.score.predictions import Prediction, SampleKey
 
-_NAMES = {
-    ErrorPattern.NEGLECT_CONTEXT: "neglects the context",
-    ErrorPattern.INACCURATE_POSITION: "looks at the wrong place",
-    ErrorPattern.OTHER: "other",
-    ErrorPattern.UNDECIDED: "undecided",
-}
 PATTERN_PARTS = tuple(
     Part(pattern.value, name, "#cccccc", "")
     if pattern is ErrorPattern.UNDECIDED
     else Part(pattern.value, name, COLOURS[index], HATCHES[index])
-    for index, (pattern, name) in enumerate(_NAMES.items())
+    for index, (pattern, name) in enumerate(PATTERN_NAMES.items())
 )
 
 

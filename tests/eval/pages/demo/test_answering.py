@@ -12,7 +12,7 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.server.queue import BatchQueue
 from d2e_sft.util.errors import UserError
-from eval.pages.demo.answering import Answerer, Answers, DemoModel, load_demo_model
+from eval.pages.demo.page import Answerer, Answers, DemoModel, load_demo_model
 from eval.pages.demo.question import Question, as_question
 from eval.run.options import EvalOptions
 from tests.command import d2e

@@ -11,10 +11,8 @@ import pytest
 from d2e_sft.decoding import Output, generate
 from d2e_sft.server.queue import BatchQueue
 from d2e_sft.server.start import ServeOptions
-from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
-from eval.pages.demo.page import build_page
+from eval.pages.demo.page import Answerer, DemoModel, build_page, find_opening, load_demo_model
 from eval.pages.demo.question import OWN_EXAMPLES, Question
-from eval.pages.demo.summary import find_opening
 from eval.run.options import EvalOptions
 from tests.browser import Tab, shared_tab
 from tests.d2e_sft.server.served import running

@@ -10,9 +10,8 @@ import pytest
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.errors import UserError
-from eval.pages.demo.answering import Answerer, Answers, DemoModel
+from eval.pages.demo.page import Answerer, Answers, DemoModel, Opening, find_opening, summarise
 from eval.pages.demo.question import Question
-from eval.pages.demo.summary import Opening, find_opening, summarise
 
 
 def summary(

@@ -17,8 +17,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import load_model
-from eval.pages.inspection.distributions import answer_positions
-from eval.pages.inspection.inspect import alpha_grid, token_marks
+from eval.pages.inspection.inspect import alpha_grid, answer_positions, token_marks
 from tests.browser import after_scripts
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import save_bench

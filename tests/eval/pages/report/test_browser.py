@@ -15,7 +15,7 @@ import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
 from eval.compare.runs import load_runs
-from eval.pages.report import browser
+from eval.pages.report import samples as browser
 from eval.pages.report.page import ReportOptions, render_page, write_report
 from eval.score.predictions import Prediction
 from tests.browser import after_scripts

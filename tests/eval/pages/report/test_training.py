@@ -12,8 +12,8 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
+from eval.pages.report.facts import Training, curves, read_training
 from eval.pages.report.plots import score_dots
-from eval.pages.report.training import Training, curves, read_training
 from tests.factories import choice, make_run
 
 LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": step / 4} for step in (1, 2, 3)]
