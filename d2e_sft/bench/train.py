@@ -379,7 +379,8 @@ def step_rows(model: Any, measured: Mapping[Case, Measurement], rows: Rows, cont
     """
     times = {case.engine.name: one.cost.clock_s for case, one in measured.items()}
     peaks = {case.engine.name: one.peak_mb or 0 for case, one in measured.items() if case.engine.is_sft}
-    whole = {case.engine.name: _tokens(case.engine.work(rows, _with_all_gradients(case.d2e))) for case in measured}
+    everything = {case.engine: case.d2e.model_copy(update={"view_gradients": "all"}) for case in measured}
+    whole = {engine.name: _tokens(engine.work(rows, d2e)) for engine, d2e in everything.items()}
 
     def ratio(value: float, values: Mapping[str, float], name: str) -> float | None:
         return round(value / values[name], 3) if name in values else None
@@ -414,10 +415,6 @@ def step_rows(model: Any, measured: Mapping[Case, Measurement], rows: Rows, cont
         }
         result.append(row)
     return result
-
-
-def _with_all_gradients(d2e: D2ESection) -> D2ESection:
-    return d2e.model_copy(update={"view_gradients": "all"})
 
 
 def _tokens(work: Work) -> float:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token, snapshot_download
 from huggingface_hub.errors import (
@@ -39,17 +38,6 @@ _READ_ERRORS = {
 }
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a push goes."""
-
-    name: str  # `owner/name`, or `name` for the token's own account
-    repo_type: Literal["model", "dataset"]
-    private: bool  # the repository must be private
-    revision: str | None = None  # a branch, created if missing; None is the main one
-    replaced: Sequence[str] = ()  # patterns of paths whose files are deleted unless they are pushed again
-
-
 def check_name(name: str) -> None:
     """Raise UserError unless the name is `OWNER/NAME` or `NAME`; the Hub is not asked."""
     try:
@@ -78,33 +66,43 @@ def full_name(api: HfApi, name: str) -> str:
         return name if "/" in name else f"{api.whoami()['name']}/{name}"
 
 
-def commit(api: HfApi, target: Target, files: Mapping[str, Path | bytes], message: str) -> tuple[str, bool]:
+def commit(
+    api: HfApi,
+    name: str,
+    kind: Literal["model", "dataset"],
+    files: Mapping[str, Path | bytes],
+    message: str,
+    *,
+    private: bool,
+    revision: str | None = None,
+    replaced: Sequence[str] = (),
+) -> tuple[str, bool]:
     """Put files (by their path there) into a repository, created if missing; return its address and if it is private.
+
+    Args:
+        private: the repository must be private.
+        revision: a branch, created if missing; None is the main one.
+        replaced: patterns of paths whose files are deleted unless they are pushed again.
 
     Raises UserError if the Hub refuses or cannot be reached; the repository is unchanged.
     """
-    repo, kind, revision = full_name(api, target.name), target.repo_type, target.revision
-    with hub_errors(target.name, api.endpoint):
-        url = api.create_repo(repo, repo_type=kind, private=target.private, exist_ok=True)
+    repo = full_name(api, name)
+    place: dict[str, Any] = {"repo_type": kind, "revision": revision}
+    with hub_errors(name, api.endpoint):
+        url = api.create_repo(repo, repo_type=kind, private=private, exist_ok=True)
         is_private = bool(api.repo_info(repo, repo_type=kind).private)
-        if target.private and not is_private:
+        if private and not is_private:
             raise UserError(
                 f"{repo}: is a public repository; expected a private one",
                 remedy="make it private in its settings on the Hub, push to another name, or add --public",
             )
         if revision is not None:
             api.create_branch(repo, branch=revision, repo_type=kind, exist_ok=True)
-        existing = api.list_repo_files(repo, repo_type=kind, revision=revision) if target.replaced else []
-        stale = [
-            path
-            for path in existing
-            if any(fnmatch(path, pattern) for pattern in target.replaced) and path not in files
-        ]
-        operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            *(CommitOperationAdd(path, content) for path, content in files.items()),
-            *(CommitOperationDelete(path) for path in stale),
-        ]
-        api.create_commit(repo, operations, repo_type=kind, revision=revision, commit_message=message)
+        existing: list[str] = api.list_repo_files(repo, **place) if replaced else []
+        stale = {path for path in existing for pattern in replaced if fnmatch(path, pattern)} - files.keys()
+        operations: list[Any] = [CommitOperationAdd(path, content) for path, content in files.items()]
+        operations += map(CommitOperationDelete, sorted(stale))
+        api.create_commit(repo, operations, commit_message=message, **place)
     return str(url), is_private
 
 

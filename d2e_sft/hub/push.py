@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from d2e_sft.hub.card import CARD_NAME, PLACEHOLDER, portable_adapter
-from d2e_sft.hub.client import Target, check_name, commit, full_name, writing_api
+from d2e_sft.hub.client import check_name, commit, full_name, writing_api
 from d2e_sft.hub.export import AS_TRAINED, ExportOptions, export, exported_files
 from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
@@ -44,7 +44,8 @@ def push(
 
     Args:
         run: A run folder, one of its checkpoints, or an export, which is sent unchanged.
-        name, private, revision: See `Target`.
+        private: The repository must be private.
+        revision: A branch, created if missing.
         dry_run: Only list what would be sent; needs neither token nor network.
 
     Raises:
@@ -68,8 +69,11 @@ def push(
         sizes = {file: len(card) if file == CARD_NAME else (folder / file).stat().st_size for file in files}
         if api is None:
             return Pushed(sizes)
-        target = Target(repo, "model", private, revision, _REPLACED)
-        return Pushed(sizes, *commit(api, target, content, f"d2e-sft: {run.resolve().name}"))
+        message = f"d2e-sft: {run.resolve().name}"
+        url, is_private = commit(
+            api, repo, "model", content, message, private=private, revision=revision, replaced=_REPLACED
+        )
+        return Pushed(sizes, url, is_private)
 
 
 @contextmanager

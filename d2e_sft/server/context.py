@@ -18,7 +18,6 @@ from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
 
 _log = logging.getLogger(__name__)
-_EMPTY = "empty context"
 
 Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)]
 
@@ -89,31 +88,17 @@ def with_context(
 
     Raises RequestError if the prompt set lacks the format, or no message is the user's.
     """
-    reason = _plain_reason(fields, chosen)
-    if reason == _EMPTY:
-        return messages, reason
-    line = _context_line(prompt_set, fields.format or format, fields.context or "")
-    return _preceded(messages, line), reason
-
-
-def _plain_reason(fields: ContextFields, chosen: DecodingConfig) -> str | None:
     if not (fields.context or "").strip():
         _log.warning("chat request with an empty context: decoded plainly")
-        return _EMPTY
+        return messages, "empty context"
+    reason = None
     if not chosen.needs_imagined:
-        return "alpha is 0" if chosen.decoder == "d2e" else "decoder is plain"
-    return None
-
-
-def _context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:
-    """Return the prompt set's context line, as in training and evaluation."""
+        reason = "alpha is 0" if chosen.decoder == "d2e" else "decoder is plain"
+    fmt = fields.format or format
     if fmt not in prompt_set.zero_shot:
         raise RequestError(f"format: prompt set {prompt_set.name!r} has no {fmt!r}", "format")
-    return prompt_set.zero_shot[fmt].context.replace("{context}", context)
-
-
-def _preceded(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]:
-    """Put the context line before the text of the user's last message."""
+    # The prompt set's context line, as in training and evaluation, before the text of the user's last message.
+    line = prompt_set.zero_shot[fmt].context.replace("{context}", fields.context or "")
     changed = copy.deepcopy(messages)
     asked = next((message for message in reversed(changed) if message.get("role") == "user"), None)
     if asked is None:
@@ -127,4 +112,4 @@ def _preceded(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]
             text["text"] = line + str(text.get("text", ""))
     else:
         asked["content"] = line + str(content or "")
-    return changed
+    return changed, reason

@@ -38,7 +38,7 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
     Example: d2e data push my-account/piper-10k --data data/piper-10k
     """
     # Imported here, since the Hub's client takes a second.
-    from d2e_sft.hub.client import Target, check_name, check_no_link, commit, writing_api
+    from d2e_sft.hub.client import check_name, check_no_link, commit, writing_api
 
     check_name(name)
     manifest = read_manifest(folder)
@@ -60,7 +60,8 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
         raise UserError(f"{card}: no such file; expected the card of the export", "export the data again")
     sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
     what = manifest.get("suite") or ", ".join(manifest["datasets"])
-    url, is_private = commit(api, Target(name, "dataset", private), sent, f"d2e-sft {manifest['version']}: {what}")
+    message = f"d2e-sft {manifest['version']}: {what}"
+    url, is_private = commit(api, name, "dataset", sent, message, private=private)
     consequence = "keep the repository private" if is_private else "published anyway (--allow-restricted)"
     for dataset, reason in closed.items():
         warn(f"{dataset}: {reason}; {consequence}")
