@@ -60,7 +60,7 @@ class BuildOptions:
     against: Sequence[Path] = ()
     overwrite: bool = False
     judge: Judge | None = None
-    judge_jobs: frozenset[JudgeJob] = frozenset(JUDGE_JOBS)
+    judge_jobs: Sequence[JudgeJob] = JUDGE_JOBS
 
     def judge_for(self, job: JudgeJob) -> Judge | None:
         return self.judge if job in self.judge_jobs else None

@@ -11,14 +11,14 @@ from d2e_sft.config.options import Number, given_options
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, folded, is_quiet, warn
 from data_builders.build.choosing import Build
-from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
+from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.run import IncompleteBuildError, estimate_models
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds
-from data_builders.commands.shared import PATH, print_table
+from data_builders.commands.shared import PATH, print_table, some_of
 from data_builders.quality.stats import refinement_tables
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
@@ -27,14 +27,6 @@ _FOR_DRAWING = ("size", "allow_shortfall")
 _FOR_TRAINING = (*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words", "against", "swap", "refine")
 
 _SHOWN_HABITS = 3
-
-
-def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[JudgeJob]:
-    names = {name.strip() for name in text.split(",")}
-    if unknown := sorted(names.difference(JUDGE_JOBS)):
-        hint = did_you_mean(unknown[0], JUDGE_JOBS)
-        raise UserError(f"--judge-jobs: got {unknown[0]!r}; expected some of {', '.join(JUDGE_JOBS)}.{hint}")
-    return frozenset(job for job in JUDGE_JOBS if job in names)
 
 
 @click.command()
@@ -117,7 +109,7 @@ def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[Ju
     "--judge-jobs",
     default=",".join(JUDGE_JOBS),
     show_default=True,
-    callback=_read_jobs,
+    callback=some_of(JUDGE_JOBS),
     help="Jobs of the judge: reject training samples whose context does not support the answer; refine contexts.",
 )
 @click.option(

@@ -7,20 +7,11 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.objectives import VIEWS, View
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.config.objectives import VIEWS
 from d2e_sft.util.terminal import filled
 from data_builders.build.export import FORMATS, ExportFormat
 from data_builders.build.export import export as export_pairs
-from data_builders.commands.shared import PATH, print_table
-
-
-def _read_views(_: click.Context, __: click.Parameter, text: str) -> tuple[View, ...]:
-    names = {name.strip() for name in text.split(",")}
-    if unknown := sorted(names.difference(VIEWS)):
-        hint = did_you_mean(unknown[0], VIEWS)
-        raise UserError(f"--views: got {unknown[0]!r}; expected some of {', '.join(VIEWS)}.{hint}")
-    return tuple(view for view in VIEWS if view in names)
+from data_builders.commands.shared import PATH, print_table, some_of
 
 
 @click.command()
@@ -38,7 +29,7 @@ def _read_views(_: click.Context, __: click.Parameter, text: str) -> tuple[View,
     "--views",
     default="original",
     show_default=True,
-    callback=_read_views,
+    callback=some_of(VIEWS),
     help=f"Comma-separated, of: {', '.join(VIEWS)}.",
 )
 @click.option("--out", type=PATH, help="Folder for the results. Default: DIR-FORMAT.")

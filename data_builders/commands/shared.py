@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.table import Table
 
 PATH = click.Path(path_type=Path)
@@ -18,3 +19,16 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table and a blank line; nothing without rows."""
     if rows:
         click.echo(Table.of(header, rows).terminal() + "\n")
+
+
+def some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], tuple[str, ...]]:
+    """Return the callback of an option whose value is some of these names, comma-separated."""
+
+    def read(_: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
+        names = {name.strip() for name in text.split(",")}
+        if unknown := sorted(names.difference(known)):
+            hint = did_you_mean(unknown[0], known)
+            raise UserError(f"{option.opts[0]}: got {unknown[0]!r}; expected some of {', '.join(known)}.{hint}")
+        return tuple(name for name in known if name in names)
+
+    return read
