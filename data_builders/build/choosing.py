@@ -85,23 +85,23 @@ def open_build(options: BuildOptions, splits: Sequence[Split] = SPLITS) -> Build
 
 def _report_missing(options: BuildOptions, located: dict[str, Located], tests: dict[str, Located]) -> None:
     suite = options.suite
-    missing = [error for found in (*located.values(), *tests.values()) for error in found.missing.values()]
+    missing = [error for files in (*located.values(), *tests.values()) for error in files.missing.values()]
     errors = list({str(error): error for error in missing}.values())
     count = "1 raw file is missing" if len(errors) == 1 else f"{len(errors)} raw files are missing"
     splits = [suite.split] if suite else []
     substitutes = [
-        (name, line) for name, found in located.items() for split in splits for line in found.substitutes(split)
+        (name, line) for name, files in located.items() for split in splits for line in files.substitutes(split)
     ]
     replaced = [f"{name}: {line}" for name, line in substitutes]
     if suite and suite.ratios and not options.allow_shortfall:
         quotas = allot(options.size or suite.size, suite.ratios, {})
-        if needed := [name for name, found in located.items() if found.missing and quotas[name]]:
+        if needed := [name for name, files in located.items() if files.missing and quotas[name]]:
             wanted = ", ".join(f"{quotas[name]:,} rows of {name}" for name in needed)
             lines = [f"{count}, and {suite.name} wants {wanted}:", *map(str, errors), *replaced]
             raise UserError("\n".join(lines), HOW_TO_FILL)
     lines = [*(line for error in errors for line in str(error).splitlines()), *replaced]
     # Where no dataset has all its files, the error at the end names them.
-    if len(located) > 1 and lines and not all(found.missing for found in located.values()):
+    if len(located) > 1 and lines and not all(files.missing for files in located.values()):
         head = f"{count}; the other rows are built" if errors else "official raw files are replaced"
         warn("\n".join([head, *(f"  {line}" for line in lines)]))
 
@@ -240,8 +240,8 @@ def join_rows(build: Build) -> None:
     """Put the rows of all datasets together, under the suite's names; a drawn set is together already."""
     suite = build.options.suite
     for dataset in build.reading.datasets.values() if not build.is_drawn else ():
-        for split, found in dataset.splits.items():
-            named = [suite.renamed(row) for row in found.rows] if suite else found.rows
+        for split, part in dataset.splits.items():
+            named = [suite.renamed(row) for row in part.rows] if suite else part.rows
             build.rows.setdefault(split, []).extend(named)
 
 

@@ -93,7 +93,7 @@ def export(
                 answers = {"chosen": turns[-1:], "rejected": [{"role": "assistant", "content": rejected}]}
                 preference = {"id": sample.id, "prompt": turns[:-1], **answers}
                 rows[f"{sample.split}-{view}{_PREFERENCE}.jsonl"].append(preference)
-    counts = {name: len(found) for name, found in rows.items()}
+    counts = {name: len(pairs) for name, pairs in rows.items()}
     described = {
         **_description(files),
         EXPORT: {
@@ -146,9 +146,9 @@ def _row(fmt: ExportFormat, sample: EventSample, view: View, turns: Turns, rejec
 
 
 def _fill(fmt: ExportFormat, rows: Mapping[str, list[dict[str, Any]]], folder: Path) -> None:
-    for name, found in rows.items():
+    for name, pairs in rows.items():
         with (folder / name).open("w", encoding="utf-8") as out:
-            out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
+            out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in pairs)
     if fmt == "llamafactory":
         write_json(
             folder / DATASET_INFO,

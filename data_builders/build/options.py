@@ -99,7 +99,7 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
     known = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields] + sorted(choices)
     values: dict[str, dict[str, str | None]] = {name: {} for name in models}
     files: dict[str, dict[str, str]] = {}
-    given = set()
+    seen = set()
     for text in texts:
         key, equals, value = text.partition("=")
         name, _, option = key.partition(".")
@@ -109,9 +109,9 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
             raise UserError(f"option {key!r} is for dataset {name!r}, which is not built", f"add {name} to --datasets")
         if key not in known:
             raise UserError(f"unknown option {key!r}; expected some of {', '.join(known)}.{did_you_mean(key, known)}")
-        if key in given:
+        if key in seen:
             raise UserError(f"option {key!r} is given twice", remedy="give it once")
-        given.add(key)
+        seen.add(key)
         if key in choices:
             files.setdefault(name, {})[option.removesuffix(_FILE)] = value
         else:

@@ -185,12 +185,12 @@ def _read_split_by_split(located: Located, wanted: Sequence[Split], options: Bui
 
 def _read(located: Located, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> ReadDataset:
     source, files, bad = located.source, located.of(splits), BadRows(skip=options.skip_bad)
-    different = {found.file: found.path for found in files.values()}  # one file may replace several
+    different = {part.file: part.path for part in files.values()}  # one file may replace several
     described = [describe_file(file, path) for file, path in different.items()]
     job = Job(source, files, options.seed, reading.settings.sources[source.name], bad, splits)
-    rows = {split: found for split, found in read_source(job).items() if split in splits}
-    for split, found in rows.items():
-        if not found.rows and bad.count(source.name, split):
+    rows = {split: part for split, part in read_source(job).items() if split in splits}
+    for split, part in rows.items():
+        if not part.rows and bad.count(source.name, split):
             raise UserError(
                 f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
                 remedy="run without --skip-bad to see the first of them, or download the raw file again",

@@ -44,10 +44,10 @@ def boxes(
     Example: d2e data boxes data/raw/boxes/base.zip --variant base
     """
     lines: dict[str, list[str]] = {}
-    found: dict[str, set[int]] = {}
+    scenario_ids: dict[str, set[int]] = {}
     for split, row in official_rows(variant, scenarios=scenarios, seed=seed, row_format=row_format):
         lines.setdefault(f"{split}.jsonl", []).append(json.dumps(row, ensure_ascii=False))
-        found.setdefault(f"{split}.jsonl", set()).add(row["sample_id"])
+        scenario_ids.setdefault(f"{split}.jsonl", set()).add(row["sample_id"])
     if plain:
         out.mkdir(parents=True, exist_ok=True)
         for name, rows in lines.items():
@@ -55,5 +55,5 @@ def boxes(
     else:
         write_encrypted(out, lines, password)
     for name, rows in lines.items():
-        click.echo(f"{name}: {len(found[name]):,} scenarios, {len(rows):,} questions")
+        click.echo(f"{name}: {len(scenario_ids[name]):,} scenarios, {len(rows):,} questions")
     click.echo(f"wrote {out}" + ("" if plain else f" (password {password})"))

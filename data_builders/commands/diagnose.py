@@ -87,10 +87,10 @@ def diagnose(
         if value is not None and model is None:
             raise UserError(f"{option} {value} without --model; no model is asked", "add --model NAME, or drop it")
     require_sklearn("the accuracy of the question alone")
-    found = _read(data, skip_bad=skip_bad)
-    samples = [one for one in found.samples if one.split == "train"] or found.samples
-    tests = [is_swapped(one) for one in found.samples if one.split == "test"]
-    lengths = compute_stats([SampleSet(found.name, samples)], tokenizer=tokenizer, seed=seed)
+    data_set = _read(data, skip_bad=skip_bad)
+    samples = [row for row in data_set.samples if row.split == "train"] or data_set.samples
+    tests = [is_swapped(row) for row in data_set.samples if row.split == "test"]
+    lengths = compute_stats([SampleSet(data_set.name, samples)], tokenizer=tokenizer, seed=seed)
     habits = tagged_rows(samples)
     if model is not None:
         drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples or 300, len(samples))))
@@ -99,7 +99,7 @@ def diagnose(
     places = _places(data, model, skip_bad=skip_bad)
     groups = describe(samples, habits, seed, is_own=all(map(is_own, places["names"].split(","))))
     swapped_tests = sum(tests) / len(tests) if tests else None
-    result = Diagnosis(found.name, groups, lengths["unit"], by_view, taggers(habits), swapped_tests)
+    result = Diagnosis(data_set.name, groups, lengths["unit"], by_view, taggers(habits), swapped_tests)
     advice = _advice(result, data, places, has_tests=bool(tests))
     for title, table in result.tables().items():
         click.echo(f"{title}\n\n{table.terminal()}\n")
@@ -174,4 +174,6 @@ def _places(data: Path, model: str | None, *, skip_bad: bool) -> dict[str, str]:
     recipe = _RECIPE if model in (None, _MODEL) else f"{_RECIPE} model.name={shlex.quote(model)}"
     build = build or shlex.join(["d2e", "data", "build", "--datasets", names, *(["--skip-bad"] if skip_bad else [])])
     quoted = {"data": folder, "built": built, "train": train}
-    return {"names": names, "build": build, "recipe": recipe} | {key: shlex.quote(one) for key, one in quoted.items()}
+    return {"names": names, "build": build, "recipe": recipe} | {
+        key: shlex.quote(path) for key, path in quoted.items()
+    }

@@ -41,12 +41,12 @@ def download(names: tuple[str, ...], out: Path) -> None:
         for file in source.official:
             target = out / source.raw_folder / file.name
             try:
-                found = fetch(source.raw_folder, file)
+                cached = fetch(source.raw_folder, file)
             except UserError as error:
                 failures.append(f"{target}: {error.message} ({error.remedy})")
                 continue
             with replacing(target) as partial:
-                shutil.copyfile(found, partial)
+                shutil.copyfile(cached, partial)
             click.echo(f"{target}: {target.stat().st_size:,} bytes")
     if failures:
         raise UserError(

@@ -34,15 +34,15 @@ def list_datasets(*, json_file: str | None, wide: bool) -> None:
       d2e data list
       d2e data list --json - | jq '.[] | select(.raw_in_cache == 0).name'
     """
-    found = [_described(source) for source in SOURCES.values()]
+    datasets = [_described(source) for source in SOURCES.values()]
     if json_file == "-":
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(datasets, indent=2, ensure_ascii=False))
         return
-    table = Table.of(_HEAD, [_row(item) for item in found])
+    table = Table.of(_HEAD, [_row(item) for item in datasets])
     shown = table if wide else replace(table, frame=table.frame.drop(columns=list(_WIDE)))
     click.echo(shown.terminal())
     if json_file is not None:
-        write_json(Path(json_file), found)
+        write_json(Path(json_file), datasets)
         click.echo(f"wrote {json_file}")
 
 

@@ -76,9 +76,9 @@ def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
         if not path.is_file():
             raise UserError(f"{path}: no such file, but {MANIFEST} lists it", remedy="build the data again")
         expected = manifest["outputs"][path.name]["sha256"]
-        if (found := sha256_of(path)) != expected:
+        if (digest := sha256_of(path)) != expected:
             raise UserError(
-                f"{path}: has sha256 {found}; expected {expected}, as {MANIFEST} says",
+                f"{path}: has sha256 {digest}; expected {expected}, as {MANIFEST} says",
                 remedy="the file was changed after the build: build the data again",
             )
     return [*files, MANIFEST]

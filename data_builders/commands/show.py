@@ -64,19 +64,22 @@ def show(
       d2e data show data/piper-10k --rows 20 --html rows.html
       d2e data show tracie --id tracie-train-145 refine.keep_events=false
     """
-    found, refiner = _read(data, splits or SPLITS, raw, seed, settings)
-    shown = pick(found.samples, ids) if ids else draw(found.samples, rows, seed)
+    data_set, refiner = _read(data, splits or SPLITS, raw, seed, settings)
+    shown = pick(data_set.samples, ids) if ids else draw(data_set.samples, rows, seed)
     if refiner:
-        shown, _ = refine_by(shown, refiner, labelled_datasets(found.samples))
+        shown, _ = refine_by(shown, refiner, labelled_datasets(data_set.samples))
     if html:
         write_rows_page(
-            f"{len(shown):,} of {len(found.samples):,} rows: {found.name}", shown, load_prompt_set(prompt_set), html
+            f"{len(shown):,} of {len(data_set.samples):,} rows: {data_set.name}",
+            shown,
+            load_prompt_set(prompt_set),
+            html,
         )
         click.echo(f"wrote {html}")
         return
     for sample in shown:
         click.echo("\n".join(_lines(sample)) + "\n")
-    click.echo(f"{len(shown):,} of {len(found.samples):,} rows of {found.name}")
+    click.echo(f"{len(shown):,} of {len(data_set.samples):,} rows of {data_set.name}")
 
 
 def _read(
@@ -86,8 +89,8 @@ def _read(
     if data not in SOURCES and not is_own(data) and Path(data).exists():
         if settings:
             raise UserError(f"{settings[0]}: {data} is built already; expected no KEY=VALUE")
-        found = read_set(Path(data), splits)
-        return SampleSet(found.name, [sample for sample in found.samples if sample.split in splits]), None
+        data_set = read_set(Path(data), splits)
+        return SampleSet(data_set.name, [sample for sample in data_set.samples if sample.split in splits]), None
     reading = read_datasets(BuildOptions([data], raw=raw, seed=seed, settings=settings), splits)
     for error in reading.failures.values():
         warn(str(error))

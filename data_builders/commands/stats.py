@@ -40,12 +40,12 @@ def stats(
     from data_builders.quality.stats import compute_stats, render_stats, stats_tables
 
     sets = [read_set(path) for path in data]
-    found = compute_stats(sets, tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
-    for table in (table for tables in stats_tables(found).values() for table in tables):
+    numbers = compute_stats(sets, tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
+    for table in (table for tables in stats_tables(numbers).values() for table in tables):
         click.echo(table.terminal() + "\n")
     if json_file:
-        write_json(json_file, found)
+        write_json(json_file, numbers)
         click.echo(f"wrote {json_file}")
     if html:
-        write_whole(html, render_stats(found))
+        write_whole(html, render_stats(numbers))
         click.echo(f"wrote {html}")

@@ -49,8 +49,8 @@ def describe_outputs(paths: Iterable[Path]) -> dict[str, Any]:
 
 def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
     """Return one raw file's entry, with size and checksum of the bytes that were read."""
-    found = sha256_of(path)
-    checksum = CHECKSUM_EQUAL if found == file.sha256 else CHECKSUM_DIFFERS
+    digest = sha256_of(path)
+    checksum = CHECKSUM_EQUAL if digest == file.sha256 else CHECKSUM_DIFFERS
     if file.own or not file.sha256:
         checksum = CHECKSUM_OWN if file.own else CHECKSUM_UNKNOWN
     return {
@@ -58,7 +58,7 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
         "url": file.url,
         "commit": file.commit,
         "bytes": path.stat().st_size,
-        "sha256": found,
+        "sha256": digest,
         "checksum": checksum,
         "substitute": file.substitute,
     }

@@ -38,13 +38,13 @@ def files_of(path: Path, splits: Collection[Split] = SPLITS) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = [path / f"{split}.parquet" for split in SPLITS if split in splits]
-    found = [file for file in files if file.is_file()]
-    if not found:
+    present = [file for file in files if file.is_file()]
+    if not present:
         raise UserError(
             f"{path}: a folder without {' or '.join(file.name for file in files)}; expected a build folder",
             remedy="name the folder given to `d2e data build --out`, or a .parquet or .jsonl file of EventSample rows",
         )
-    return found
+    return present
 
 
 def answerless(rows: Sequence[EventSample]) -> str:

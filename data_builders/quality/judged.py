@@ -78,9 +78,9 @@ def _by_rule(sample: EventSample) -> Verdict:
         return Verdict.NOT_JUDGED
     context = {stem(word) for word in words(sample.context)}
     for answer in sample.answers:
-        found = words(answer)
+        spoken = words(answer)
         # An answer of only function words ("to her") is used whole, since an empty set would match every context.
-        content = [word for word in found if word not in _FUNCTION_WORDS] or found
+        content = [word for word in spoken if word not in _FUNCTION_WORDS] or spoken
         # An answer without any word (a sign) is not supported.
         if content and {stem(word) for word in content} <= context:
             return Verdict.SUPPORTED

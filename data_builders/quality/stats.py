@@ -142,9 +142,9 @@ def stats_tables(stats: dict[str, Any]) -> dict[str, list[Table]]:
     counts = [[*name, *kind.values()] for name, group in named for kind in group["counts"]]
     counts.append([*[""] * (len(keys) + 1), "all", stats["rows"]])
     lengths = [
-        [*name, view, one["n"], *(f"{one[key]:,.0f}" for key in ("mean", "p5", "median", "p95")), one["longest"]]
+        [*name, view, size["n"], *(f"{size[key]:,.0f}" for key in ("mean", "p5", "median", "p95")), size["longest"]]
         for name, group in named
-        for view, one in group["prompt_lengths"].items()
+        for view, size in group["prompt_lengths"].items()
     ]
     heads = ["view", "n", f"mean {stats['unit']}", "5 %", "median", "95 %", "longest"]
     tables = [
@@ -230,8 +230,8 @@ def _figures(stats: dict[str, Any]) -> dict[str, list[Any]]:
     }
     lengths: dict[str, dict[int, tuple[float, float, float]]] = {}
     for place, group in enumerate(groups):
-        for view, one in group["prompt_lengths"].items():
-            lengths.setdefault(view, {})[place] = one["p5"], one["median"], one["p95"]
+        for view, size in group["prompt_lengths"].items():
+            lengths.setdefault(view, {})[place] = size["p5"], size["median"], size["p95"]
     unit = f"{stats['unit']} of the prompt: median and middle 90 %"
     figures = {
         _TITLES[0]: [bars("rows by relation", "rows", named(groups), totals, stacked=True)],

@@ -32,12 +32,12 @@ _MISREAD_LETTER = re.compile("(?<=[A-Za-z])[\u4e00-\u9fff](?![\u4e00-\u9fff])")
 
 def decode_characters(text: str) -> tuple[str, frozenset[str]]:
     """Return the decoded text, and which of ENTITIES, QUOTES, CONTROLS and MISREAD were in it."""
-    decoded, found = text, set()
+    decoded, kinds = text, set()
     for what, step in _STEPS.items():
         before, decoded = decoded, step(decoded)
         if decoded != before:
-            found.add(what)
-    return (decoded.strip(), frozenset(found)) if found else (text, frozenset())
+            kinds.add(what)
+    return (decoded.strip(), frozenset(kinds)) if kinds else (text, frozenset())
 
 
 def decode_all_texts(value: Any) -> tuple[Any, frozenset[str]]:
@@ -78,9 +78,9 @@ def _without_controls(text: str) -> str:
 def _without_misread(text: str) -> str:
     if text.isascii():
         return text
-    text = _MISREAD_MARK.sub(lambda found: _read_again(found.group()) or found.group().replace("鈥", "—"), text)
+    text = _MISREAD_MARK.sub(lambda match: _read_again(match.group()) or match.group().replace("鈥", "—"), text)
     return _MISREAD_LETTER.sub(
-        lambda found: letter if "\u00a0" <= (letter := _read_again(found.group())) <= "\u00ff" else found.group(), text
+        lambda match: letter if "\u00a0" <= (letter := _read_again(match.group())) <= "\u00ff" else match.group(), text
     )
 
 

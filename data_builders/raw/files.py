@@ -40,10 +40,10 @@ class Located:
         """Return a line for each file that replaces official ones of the split, with how it differs."""
         replaced: dict[RawFile, list[str]] = {}
         for item in self.source.inputs:
-            found = self.files.get(item.key)
-            if split in item.splits and found is not None and found.file.substitute:
+            used = self.files.get(item.key)
+            if split in item.splits and used is not None and used.file.substitute:
                 official = item.candidates[0]
-                replaced.setdefault(found.file, []).extend([official.name] if official is not found.file else [])
+                replaced.setdefault(used.file, []).extend([official.name] if official is not used.file else [])
         lines = []
         for file, names in replaced.items():
             more = f"{names[0]} and {len(names) - 1} more are not here; " if len(names) > 1 else ""

@@ -212,12 +212,12 @@ class Job:
 
     def input(self, key: str, split: Split | None = None) -> RawInput:
         """Return the raw file of the input `key`, to be read for `split` (by default the split of that name)."""
-        found, source = self.files[key], self.source
+        located, source = self.files[key], self.source
         return RawInput(
             source.name,
             split or cast(Split, key),
-            found.file.name,
-            found.path,
+            located.file.name,
+            located.path,
             self.bad,
             format=source.format,
             wording=(source.prompt, source.system),
