@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from d2e_sft.model.attention.cuda import cuda_attention, kernel_agrees
+from d2e_sft.model.attention import cuda
+from d2e_sft.model.attention.cuda import cuda_attention, cuda_kernel_takes, kernel_agrees
 from d2e_sft.model.attention.segments import LayerOptions, segment_attention
 from d2e_sft.model.packing import TokenForest
 from tests.d2e_sft.model.attention.cases import qkv, with_gradients
@@ -76,3 +78,27 @@ def test_a_kernel_of_cuda_that_is_wrong_or_missing_is_told_and_not_used(
     expected = {"right": "", "wrong": "differs on cpu", "missing": "no kernel image"}[kernel]
     assert expected in caplog.text
     assert bool(caplog.text) == (kernel != "right")
+
+
+@pytest.mark.parametrize(
+    ("change", "takes"),
+    [
+        ({}, True), ({"dtype": torch.float16, "width": 256}, True), ({"dtype": torch.float32}, False),
+        ({"device": "cpu"}, False), ({"width": 60}, False), ({"width": 264}, False), ({"value_width": 32}, False),
+        ({"dropout": 0.1}, False), ({"capability": (8, 0)}, True), ({"capability": (7, 5)}, False),
+        ({"hip": "6.0"}, False), ({"agrees": False}, False),
+    ],
+)  # fmt: skip
+def test_the_kernel_of_cuda_is_used_where_it_computes_the_same(
+    change: dict[str, Any], takes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = {"device": "cuda", "dtype": torch.bfloat16, "width": 64, "dropout": 0.0, "capability": (9, 0), "hip": None}
+    case = {**usual, "agrees": True, **change}
+    monkeypatch.setattr(cuda, "kernel_agrees", lambda *_: case["agrees"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: case["capability"])
+    monkeypatch.setattr(torch.version, "hip", case["hip"])
+    query: Any = SimpleNamespace(
+        device=torch.device(case["device"]), dtype=case["dtype"], shape=(1, 4, 7, case["width"])
+    )
+    value: Any = SimpleNamespace(shape=(1, 4, 7, case.get("value_width", case["width"])))
+    assert cuda_kernel_takes(query, value, LayerOptions(1.0, dropout=case["dropout"])) is takes
