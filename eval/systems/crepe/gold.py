@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, RootModel, model_validator
 
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
 from eval.systems.labels import Missing
 from eval.systems.reading import (
     FlatRow,
@@ -37,6 +37,7 @@ from eval.systems.reading import (
     is_flat,
     read_json,
     read_lines,
+    read_unique,
 )
 
 # The labels as the official scorer numbers them, and their texts.
@@ -361,42 +362,39 @@ class CrepeLine(FlatRow):
     event: str
     change: Literal["equally likely", "less likely", "more likely"] | None
 
+    @property
+    def pair(self) -> str:
+        return _pair(self.procedure, self.step, self.event)
+
+
+def _pair(procedure: str, step: int, event: str) -> str:
+    """Return how messages name a pair that is scored."""
+    return f"{procedure}, step {step}, {event}"
+
 
 def _read_flat(path: Path, known: Mapping[str, CrepeProcedure]) -> tuple[Labels, int]:
     """Return the labels of the procedures that have lines, and the number of pairs that could not be read.
 
-    A null is equally likely, as in the official code. Raises UserError if a line is damaged or about no pair of the
-    gold file, or a procedure lacks a line.
+    A null is equally likely, as in the official code. A procedure that has a line needs a line for each of its pairs.
     """
-    changes: dict[tuple[str, int, str], str | None] = {}
-    for place, line in read_lines(path, CrepeLine):
-        pair = line.procedure, line.step, line.event
-        if pair in changes:
-            raise UserError(f"{place}: step {line.step} and event {line.event!r} of {pair[0]!r} are predicted twice")
-        if line.procedure not in known:
-            near = did_you_mean(line.procedure, known)
-            raise UserError(f"{place}: procedure {line.procedure!r} is not in the gold file.{near}")
-        procedure = known[line.procedure]
-        if pair not in procedure.pairs:
-            expected = f"step 1 to {len(procedure.blocks)} and one of {', '.join(procedure.events) or 'no events'}"
-            raise UserError(f"{place}: got step {line.step} and event {line.event!r}; expected {expected}")
-        changes[pair] = line.change
-    named = [known[name] for name in dict.fromkeys(name for name, *_ in changes)]
-    lacking = [pair for procedure in named for pair in procedure.pairs if pair not in changes]
-    if lacking or not changes:
-        missing = f"step {lacking[0][1]} and event {lacking[0][2]!r} of {lacking[0][0]!r}" if lacking else "any pair"
-        raise UserError(
-            f"{path}: lacks {missing} ({len(lacking):,} such); expected a line for each pair of a procedure",
-            remedy="write all lines with --template FILE",
-        )
+    lines: dict[str, CrepeLine] = read_unique(read_lines(path, CrepeLine), "pair")
+    check_ids(path, "procedure", {line.procedure: line for line in lines.values()}, known)
+    named = [known[name] for name in dict.fromkeys(line.procedure for line in lines.values())]
+    pairs = [_pair(*pair) for procedure in named for pair in procedure.pairs]
+    check_ids(path, "pair", lines, pairs, all_of="write all lines with --template FILE")
+    if not lines:
+        raise UserError(f"{path}: holds no prediction", remedy="write all lines with --template FILE")
     labels = {
         procedure.id: [
-            [LABELS.index(changes[procedure.id, step, event] or LABELS[EQUALLY]) for event in procedure.events]
+            [
+                LABELS.index(lines[_pair(procedure.id, step, event)].change or LABELS[EQUALLY])
+                for event in procedure.events
+            ]
             for step in range(1, len(procedure.blocks) + 1)
         ]
         for procedure in named
     }
-    return labels, sum(change is None for change in changes.values())
+    return labels, sum(line.change is None for line in lines.values())
 
 
 def predictions_text(gold: Sequence[CrepeProcedure], predicted: CrepePredictions) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -290,16 +290,11 @@ def aggregate(names: Sequence[str], answers: Iterable[Sequence[tuple[str, ...]]]
     return clusters
 
 
-@dataclass
-class ClusterScores:
-    """Figures by their usual names; what `official` has as its `precision` is officially called so, too."""
+def score_clusters(gold: Groups, predictions: Groups) -> dict[str, PrecisionRecall]:
+    """Return the official and the corrected figures; entities whose attributes have one gold cluster are skipped.
 
-    official: PrecisionRecall
-    corrected: PrecisionRecall
-
-
-def score_clusters(gold: Groups, predictions: Groups) -> ClusterScores:
-    """Score the clusters of all procedures; entities whose attributes have one gold cluster are skipped."""
+    What `official` has as its precision is officially called so, too.
+    """
     official, corrected = PrecisionRecall(), PrecisionRecall()
     for key, entity in ((key, entity) for key, entities in predictions.items() for entity in entities):
         wanted = gold[key][entity]
@@ -313,7 +308,7 @@ def score_clusters(gold: Groups, predictions: Groups) -> ClusterScores:
         official.gold += len(wanted)
         official.gold_found += sum(_found(group, wanted) for group in predicted)
         corrected.count(set(map(frozenset, filter(None, predicted))), set(map(frozenset, wanted)))
-    return ClusterScores(official, corrected)
+    return {"official": official, "corrected": corrected}
 
 
 def _found(group: Sequence[str], others: Iterable[Sequence[str]]) -> bool:
@@ -321,14 +316,15 @@ def _found(group: Sequence[str], others: Iterable[Sequence[str]]) -> bool:
     return any(len(group) == len(other) and all(name in other for name in group) for other in others)
 
 
-def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> BenchmarkResult:
+def clusters_result(scores: Mapping[Kind, Sequence[dict[str, PrecisionRecall]]]) -> BenchmarkResult:
     """Return scores and table, with the mean of each figure over several clusterings."""
     rows: list[tuple[str, ...]] = []
     detail: dict[str, dict[str, Any]] = {}
     headline: dict[str, float] = {}
     for what, runs in scores.items():
         detail[what] = {}
-        for name, figures in (("official", [r.official for r in runs]), ("corrected", [r.corrected for r in runs])):
+        for name in ("official", "corrected"):
+            figures = [run[name] for run in runs]
             detail[what][name] = [item.as_json() for item in figures]
             means = {key: mean(getattr(item, key) for item in figures) for key in ("precision", "recall", "f1")}
             rows.append((f"{what}, {name}", *map(cell, means.values()), str(len(figures))))
@@ -342,10 +338,10 @@ def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
     """Return F1 procedure by procedure, by both scorers."""
     scores = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
     about = digest([[key, dict(gold[key])] for key in sorted(predictions)])
-    name = f"{kind}, cluster F1"
     return [
-        *f1_measure(name, about, {key: item.official for key, item in scores.items()}),
-        *f1_measure(f"{name}, corrected", about, {key: item.corrected for key, item in scores.items()}),
+        found
+        for rule, after in (("official", ""), ("corrected", ", corrected"))
+        for found in f1_measure(f"{kind}, cluster F1{after}", about, {key: one[rule] for key, one in scores.items()})
     ]
 
 

@@ -204,16 +204,10 @@ def salience_file(content: Mapping[str, Any], predictions: Saliences) -> str:
     return official_text(written)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """The mean r; `by_procedure` has None where it is undefined."""
-
-    mean: float | None
-    by_procedure: dict[str, float | None]
-
-
-def agreement(first: Saliences, second: Saliences, level: Level, *, official: bool = True) -> Agreement:
-    """Return the agreement of two judges on the procedures of the second, by the official script or corrected."""
+def agreement(
+    first: Saliences, second: Saliences, level: Level, *, official: bool = True
+) -> tuple[float | None, dict[str, float | None]]:
+    """Return the mean r of two judges, and r of each procedure of the second; None where it is undefined."""
     by_procedure = {
         key: pearson(_vector(first[key], level, official), _vector(entities, level, official))
         for key, entities in second.items()
@@ -221,8 +215,8 @@ def agreement(first: Saliences, second: Saliences, level: Level, *, official: bo
     defined = [value for value in by_procedure.values() if value is not None]
     # The official mean of a NaN is NaN: one procedure that is undefined leaves the whole so.
     if not defined or (official and len(defined) < len(by_procedure)):
-        return Agreement(None, by_procedure)
-    return Agreement(sum(defined) / len(defined), by_procedure)
+        return None, by_procedure
+    return sum(defined) / len(defined), by_procedure
 
 
 def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -258,15 +252,18 @@ def salience_result(judges: Judges, predictions: Saliences) -> BenchmarkResult:
             for level in _LEVELS
             for rule in ("official", "corrected")
         }
-        means = ("-" if item.mean is None else cell(item.mean) for item in found.values())
+        means = ("-" if mean is None else cell(mean) for mean, _ in found.values())
         rows.append((f"{name} ({scored(len(judge), len(first))})", *means))
-        bars[name] = [found["global", "official"].by_procedure.get(key) for key in keys]
-        detail[name.replace(" ", "_")] = {"_".join(form): vars(item) for form, item in found.items()}
-        for (level, rule), item in found.items() if name == "predictions" else ():
+        bars[name] = [found["global", "official"][1].get(key) for key in keys]
+        detail[name.replace(" ", "_")] = {
+            "_".join(form): {"mean": mean, "by_procedure": by_procedure}
+            for form, (mean, by_procedure) in found.items()
+        }
+        for (level, rule), (mean, by_procedure) in found.items() if name == "predictions" else ():
             if rule == "official":
-                headline[f"salience_{level}"] = item.mean
-            if item.mean is not None:
-                defined = {key: value for key, value in item.by_procedure.items() if value is not None}
+                headline[f"salience_{level}"] = mean
+            if mean is not None:
+                defined = {key: value for key, value in by_procedure.items() if value is not None}
                 title = f"salience r, {level}" + ", corrected" * (rule == "corrected")
                 measures += shares(title, "procedures", about, defined)
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")

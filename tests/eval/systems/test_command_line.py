@@ -180,13 +180,6 @@ def test_the_imagined_view_can_be_decoded_alone(bench: Bench) -> None:
     assert all(len(outputs) == 1 for outputs in by_event.values()), "without steps an event has one prompt"
 
 
-def test_the_no_paragraph_ablation_is_the_imagined_view(bench: Bench) -> None:
-    bench.of("wiqa").evaluate("shots=1", "paragraph=no", "--max-samples", "2")
-    bench.evaluate("shots=1", "--without-context", "--max-samples", "2")
-    assert len(bench.answers("-paragraph=no-shots=1")) == 2
-    assert bench.answers("-paragraph=no-shots=1") == bench.answers("-shots=1-without-context")
-
-
 @pytest.mark.parametrize(
     ("system", "options"),
     [
@@ -210,15 +203,6 @@ def test_a_model_without_a_chat_template_continues_texts(
     variant = "".join(f"-{option}" for option in options if "=" in option) + "-completion"
     assert (bench.scores(variant)["form"], bench.scores(variant)["alpha"]) == ("completion", 0.5)
     bench.evaluate(*options, "--form", "completion", "--without-context")
-
-
-def test_a_base_model_chooses_between_yes_and_no(bench: Bench, base: Path) -> None:
-    bench.model = base
-    bench.of("crepe").evaluate("prompt=yes_no", "--alpha", "0.5", "--form", "completion", *LIKELIHOOD)
-    rows = bench.answers("-prompt=yes_no-completion-likelihood")
-    assert all(option["tokens"] == len(option["option"]) + 1 for row in rows for option in row["likelihoods"]), (
-        "a byte for the blank before the option, and one for each letter"
-    )
 
 
 def test_boxes_counts_states_and_completes_statements(bench: Bench) -> None:

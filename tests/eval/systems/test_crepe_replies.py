@@ -29,8 +29,8 @@ from eval.systems.crepe.parse import (
 )
 from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
 from tests.eval.systems import crepe_perfect as perfect
-from tests.eval.systems.crepe_perfect import FROM_FIRST, STEPS, rule_of, write_events
-from tests.eval.systems.crepe_procedures import BURN, GOLD, last, run
+from tests.eval.systems.crepe_perfect import FROM_FIRST, STEPS, rule_of
+from tests.eval.systems.crepe_procedures import BURN, GOLD, run
 from tests.eval.systems.files import save
 
 PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
@@ -79,20 +79,6 @@ def test_unreadable_replies_are_no_change_and_the_imagined_view_has_no_step_and_
             assert chat.imagined[1] == chat.messages[1], "demonstrations stay"
             assert clause(demonstrations.events[0].event) in hidden or demonstrations.events[0].event in hidden
             assert [message["role"] for message in chat.messages] == [message["role"] for message in chat.imagined]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "entities"), [("chat", "none"), ("cot", "gold"), ("code_flat", "none"), ("code", "gold")]
-)
-def test_replies_that_tell_of_the_steps_are_not_in_the_imagined_view(
-    tmp_path: Path, prompt: str, entities: str
-) -> None:
-    _, asker = run(tmp_path, lambda chat: f"Yes. <<{last(chat)}>>", prompt=prompt, entities=entities)
-    chats = [chat for _, asked in asker.passes for chat in asked]
-    assert any("<<" in str(chat.messages) for chat in chats)
-    for chat in chats:
-        assert "<<" not in str(chat.imagined)
-        assert [turn["role"] for turn in chat.imagined] == [turn["role"] for turn in chat.messages]
 
 
 def test_demonstrations_are_not_of_the_benchmark_and_agree_with_themselves(crepe_raw: Path) -> None:

@@ -40,7 +40,7 @@ from eval.systems.openpi2.states import (
 from eval.systems.openpi2.task import PrecisionRecall, ScorerOptions
 from tests.command import output_of
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2_procedures import clustered, expanded, judged, ranked, run, save_official, scores_by
+from tests.eval.systems.openpi2_procedures import clustered, expanded, ranked, scores_by
 
 
 def equal(candidates: Sequence[str], references: Sequence[str]) -> list[float]:
@@ -74,14 +74,6 @@ def test_the_three_forms_have_one_shape(tmp_path: Path) -> None:
     assert with_paraphrases["1"].clusters["water"].names.of(expanded=False) == plain["1"].clusters["water"].names.of(
         expanded=False
     )
-
-
-def test_files_with_votes_hold_the_same_changes(tmp_path: Path) -> None:
-    content = judged({"water": (5, [5, 0]), "kettle": (3, [4, 0]), "tea": (5, [0, 5])})
-    answers = content["1"]["states"][0]["answers"]["step1"]
-    answers["states"] = [{"votes": 2, "states": changed} for changed in answers["states"]]
-    found = read_procedures(save(tmp_path / "votes.json", content))
-    assert found["1"].states == read_procedures(save(tmp_path / "plain.json", clustered()))["1"].states
 
 
 @pytest.mark.parametrize(
@@ -197,12 +189,6 @@ def test_locally_two_names_of_one_entity_find_it_twice_officially(gold: dict[str
     assert corrected["attributes_local"].gold_found == 1
 
 
-def test_local_precision_is_against_the_whole_procedure(gold: dict[str, Procedure]) -> None:
-    official, corrected = both(gold, [{"tea": ["existence"]}, {}])
-    for scores in (official, corrected):
-        assert counts(scores["entities_local"]) == (1, 1, 0, 3)
-
-
 def test_paraphrases_count_with_expansion(gold: dict[str, Procedure]) -> None:
     steps = [{"H2O": ["warmth"]}, {"tea": ["presence"]}]
     plain, _ = both(gold, steps)
@@ -210,11 +196,6 @@ def test_paraphrases_count_with_expansion(gold: dict[str, Procedure]) -> None:
     assert plain["attributes_global"].predicted_right == 0
     assert counts(official["attributes_global"]) == (2, 2, 1, 4)
     assert counts(corrected["attributes_global"]) == (2, 2, 2, 4), "officially the capitals of H2O are lost"
-
-
-def test_nothing_predicted_scores_nothing(gold: dict[str, Procedure]) -> None:
-    for scores in both(gold, [{}, {}]):
-        assert (scores["attributes_global"].f1, scores["attributes_local"].f1) == (0, 0)
 
 
 def test_bertscore_takes_the_best_of_the_clusters_names(
@@ -396,17 +377,6 @@ def test_gold_states_may_stand_in_the_predictions_own_format(tmp_path: Path) -> 
     said = save(tmp_path / "p.json", {"1": [[["water", "heat", "cool", "hot"]]]})
     scores = States().score(said, path, ScorerOptions(task="states")).scores["states"]
     assert (scores["official"]["accuracy"], scores["corrected"]["accuracy"]) == (0, 1)
-
-
-def test_the_text_form_keeps_the_line_and_gives_it_back(tmp_path: Path) -> None:
-    data = save_official(tmp_path)
-    result, asker = run(data, lambda *_: " cold before and hot after\n- more", "task=states", form="completion")
-    assert list(asker.asked) == [f"states-{number}" for number in range(1, 5)]
-    assert result.scores["states_accuracy"] == 2 / 5
-    last = asker.asked["states-4"][0].messages[-1]["content"]
-    assert "kettle was cold before and hot after\nStep" in last
-    result, asker = run(data, lambda *_: "tea (existence)\nStep: more", "task=schemata", form="one_turn")
-    assert json.loads(result.files["schemata.json"])["2"] == [{"tea": ["existence"]}]
 
 
 def test_states_of_other_changes_are_scored_against_the_gold_file_beside_them(tmp_path: Path) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from d2e_sft.util.encrypted_zip import write_encrypted
 from eval.systems import load_benchmark
-from eval.systems.benchmark import parse_options
+from eval.systems.benchmark import BenchmarkCall, parse_options
 from eval.systems.boxes.benchmark import as_masked
 from eval.systems.boxes.gold import read_questions
 from eval.systems.crepe.benchmark import CrepeOptions
 from eval.systems.crepe.gold import read_procedures, read_states
-from eval.systems.openpi2.planning import read_tasks
+from eval.systems.openpi2.downstream import crepe_procedures
+from eval.systems.openpi2.planning import make_planner, read_tasks
+from eval.systems.openpi2.task import OpenPIOptions, bert_scorer
 from eval.systems.reading import file_in, read_json, read_lines
 from eval.systems.run import score_files, write_template
 from eval.systems.wiqa.graphs import read_alignments
@@ -80,6 +84,11 @@ def states(content: Any) -> Call:
 
 def find(path: Path) -> Path:
     return file_in(path, ["a.json", "b.json"], "--gold", "gold")
+
+
+def without(package: str, call: Callable[[], Any]) -> None:
+    with mock.patch.dict(sys.modules, {package: None}):
+        call()
 
 
 def flat(text: str) -> Call:
@@ -221,6 +230,10 @@ CALLS: dict[str, Call] = {
     **{f"gold of {what}": scored(system, {"a": {}}, rows) for what, (system, rows) in GOLD_FILES.items()},
     "planning tasks: an id twice": lambda tmp: read_tasks(save(tmp / "t.json", CASES["openpi2 task=pddl"].gold * 2)),
     "planning tasks: no list": lambda tmp: read_tasks(save(tmp / "t.yaml", "a: [")),
+    "bert-score: not installed": lambda tmp: without("bert_score", lambda: bert_scorer("any")),
+    "bert-score: an unknown model": lambda tmp: bert_scorer(str(tmp / "none"), 2),
+    "planner: not installed": lambda tmp: without("up_fast_downward", lambda: make_planner(1)),
+    "openpi2: no file of CREPE": lambda tmp: crepe_procedures(BenchmarkCall(tmp, OpenPIOptions(task="crepe"), None, 0)),
     **{
         f"states of CREPE: {what}": states(content)
         for what, content in {

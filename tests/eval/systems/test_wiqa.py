@@ -21,7 +21,7 @@ from eval.systems.wiqa.graphs import Alignment, explain, questions_of
 from tests.command import call, output_of, refusal_of
 from tests.data_builders.reading import rows_of_split
 from tests.eval.systems.files import save
-from tests.eval.systems.wiqa_files import GRAPH, OTHER, QUESTIONS, graphs, question, read_questions, score
+from tests.eval.systems.wiqa_files import GRAPH, QUESTIONS, graphs, question, read_questions, score
 from tests.factories import ScriptedAsker
 from tests.tiny import save_tiny_model
 
@@ -92,14 +92,6 @@ def test_questions_without_effect_take_their_cause_from_another_paragraph(tmp_pa
     assert [row for row in questions_of(found, no_effect=4, seed=1) if row["metadata"]["path_len"] == 0] != rows
 
 
-def test_a_change_that_the_own_paragraph_knows_is_not_asked_about_as_foreign(tmp_path: Path) -> None:
-    found = graphs(tmp_path, GRAPH, {**OTHER, "Z": ["dark clouds"]})
-    rows = questions_of({"7": found["7"], "8": found["8"]}, no_effect=50, seed=0)
-    foreign = [row["question"]["stem"] for row in rows if row["question"]["answer_label"] == "no_effect"]
-    assert foreign
-    assert not [stem for stem in foreign if "dark clouds happens" in stem]
-
-
 @pytest.mark.parametrize(
     ("path", "d_x", "directions"),
     [
@@ -144,14 +136,6 @@ def test_labels_have_the_official_names() -> None:
     assert {label_of(name) for name in ("opposite", "NOT_RESULTS_IN", "-", "b")} == {"less"}
     assert {label_of(name) for name in ("NO_EFFECT", "no effect", "none")} == {"no_effect"}
     assert label_of("moreover") is None
-
-
-def test_the_published_file_has_its_counts(wiqa_raw: Path) -> None:
-    questions = read_questions(wiqa_raw)
-    assert len(questions) == 3_003
-    assert len({one.paragraph for one in questions}) == 41
-    assert len({one.graph for one in questions}) == 230
-    assert all(all(one.changes) for one in questions)
 
 
 @pytest.mark.parametrize(
@@ -315,14 +299,6 @@ def test_the_four_shares_overall_and_by_type(tmp_path: Path) -> None:
     assert "1 questions without a gold one left out, 2 predictions without one" in result.tables[-1].caption
 
 
-def test_nothing_is_said_of_explanations_where_one_side_has_none(tmp_path: Path) -> None:
-    with_, without = save(tmp_path / "gold.jsonl", explained()), save(tmp_path / "plain.jsonl", QUESTIONS)
-    answers = save(tmp_path / "a.jsonl", [{"ques_id": "q1", "answer": "more"}])
-    options = WiqaScoreOptions(missing="leave_out")
-    assert "explanations" not in WIQA.score(answers, with_, options).scores
-    assert "explanations" not in WIQA.score(save(tmp_path / "p.jsonl", SAID), without, options).scores
-
-
 @pytest.mark.parametrize("published", [False, True])
 def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(
     published: bool, tmp_path: Path, request: pytest.FixtureRequest
@@ -339,18 +315,6 @@ def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(
     assert found.labels == {one.id: one.answer for one in gold}
     for chat, row in zip(asker.passes[0][1], rows, strict=True):
         assert (chat.messages, chat.imagined) == (prompts.messages(row, "original"), prompts.messages(row, "imagined"))
-
-
-def test_without_the_paragraph_the_prompt_of_training_is_the_imagined_one(tmp_path: Path) -> None:
-    gold = read_questions(save(tmp_path / "test.jsonl", QUESTIONS))
-    asker: Any = ScriptedAsker(lambda name, chat: "I cannot tell.")
-    options = WiqaOptions(prompt="trained", paragraph="no")
-    found = WIQA.ask(gold, BenchmarkCall(tmp_path, options, None, 0), asker)
-    assert set(found.labels.values()) == {None}
-    for chat in asker.passes[0][1]:
-        assert chat.messages == chat.imagined
-    with pytest.raises(ValueError, match="prompt=trained is the prompt of training, without solved examples"):
-        WiqaOptions(prompt="trained", shots=1)
 
 
 WORDS = "pad cls sep unk warm cold rain falls suppose happens how will it affect more less no effect ice"
