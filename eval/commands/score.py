@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,7 +12,7 @@ from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.terminal import warn
 from eval.compare.measures import measures_latex
 from eval.systems import ROWS, SYSTEM_NAMES
-from eval.systems.run import ScoredFile, compare_scored, comparison_text, score_files, write_template
+from eval.systems.run import compare_scored, comparison_text, score_files, write_template
 
 _STDOUT = "-"
 
@@ -76,6 +75,7 @@ def score(
       d2e score rows outputs.jsonl --gold data/habit --out runs/theirs
     """
     files += more
+    printed = _STDOUT in (json_out, latex)
     if template is not None:
         if files:
             raise UserError(f"--template {template}: writes a file to fill in; expected no PREDICTIONS")
@@ -86,55 +86,40 @@ def score(
             "no PREDICTIONS",
             remedy=f"name a file, or write one to fill in: d2e score {system} --template FILE --gold …",
         )
-    _check_output(files, json_out, latex, plot, out)
-    scored = score_files(system, files, gold, given, None if names is None else names.split(","))
-    for one in scored:
-        for warning in one.result.warnings:
-            warn(warning)
-    _print(scored, json_out, latex, plot)
-    if out is not None:
-        click.echo(f"scores and predictions: {scored[0].write(out)}", err=_STDOUT in (json_out, latex))
-
-
-def _check_output(
-    files: Sequence[Path], json_out: str | None, latex: str | None, plot: Path | None, out: Path | None
-) -> None:
-    """Check the outputs before anything is scored."""
     if out is not None and len(files) > 1:
         raise UserError(f"--out {out}: got {len(files)} files of predictions; expected one", "score them one by one")
     if json_out == latex == _STDOUT:
         raise UserError("--json - and --latex -: only one can be printed", remedy="write one of them to a file")
     if plot is not None:
-        from eval.pages.report.plots import check_plot
+        from eval.pages.report.plots import check_plot, write_plot  # matplotlib takes a second
 
         check_plot(plot)
-
-
-def _print(scored: Sequence[ScoredFile], json_out: str | None, latex: str | None, plot: Path | None) -> None:
-    needs = len(scored) > 1 or latex is not None or plot is not None
-    comparison = compare_scored(scored) if needs else None
-    if _STDOUT not in (json_out, latex):
-        click.echo(
-            scored[0].result.text if len(scored) == 1 or comparison is None else comparison_text(scored, comparison)
-        )
+    scored = score_files(system, files, gold, given, None if names is None else names.split(","))
+    for warning in (warning for file in scored for warning in file.result.warnings):
+        warn(warning)
+    first, several = scored[0], len(scored) > 1
+    comparison = compare_scored(scored) if several or latex is not None or plot is not None else None
+    if not printed:
+        click.echo(comparison_text(scored, comparison) if several and comparison else first.result.text)
     if json_out is not None:
-        content = scored[0].result.scores
-        if len(scored) > 1 and comparison is not None:
-            content = {"comparison": comparison.to_json(), "scores": {one.label: one.result.scores for one in scored}}
+        content = first.result.scores
+        if several and comparison is not None:
+            content = {
+                "comparison": comparison.to_json(),
+                "scores": {file.label: file.result.scores for file in scored},
+            }
         if json_out == _STDOUT:
             click.echo(json.dumps(content, indent=2, ensure_ascii=False))
         else:
             write_json(Path(json_out), content)
             click.echo(f"scores: {json_out}")
-    if comparison is not None and latex is not None:
-        text = measures_latex(comparison)
-        if latex == _STDOUT:
-            click.echo(text, nl=False)
-        else:
-            write_whole(Path(latex), text)
-            click.echo(f"table: {latex}", err=json_out == _STDOUT)
+    if comparison is not None and latex == _STDOUT:
+        click.echo(measures_latex(comparison), nl=False)
+    elif comparison is not None and latex is not None:
+        write_whole(Path(latex), measures_latex(comparison))
+        click.echo(f"table: {latex}", err=printed)
     if comparison is not None and plot is not None:
-        from eval.pages.report.plots import write_plot  # matplotlib takes a second
-
         write_plot(comparison, plot)
-        click.echo(f"plot: {plot}", err=_STDOUT in (json_out, latex))
+        click.echo(f"plot: {plot}", err=printed)
+    if out is not None:
+        click.echo(f"scores and predictions: {first.write(out)}", err=printed)

@@ -105,9 +105,10 @@ def wiqa_baseline(
     """
     from dataclasses import replace
 
+    from eval.score.scores import SCORES_FILE
     from eval.systems.labels import LabelAnswers
     from eval.systems.run import write_result
-    from eval.systems.wiqa.baselines import WORDS, Training, by_encoder, by_words
+    from eval.systems.wiqa.baselines import WORDS, by_encoder, by_words
     from eval.systems.wiqa.benchmark import WIQA, WiqaOptions
 
     words = model == WORDS
@@ -117,14 +118,14 @@ def wiqa_baseline(
     asked = WIQA.read_gold(file, options)
     known = [] if train is None else WIQA.read_gold(train, options)
     folder = out / "eval" / "-".join(filter(None, (WIQA.name, options.variant)))
-    _check_results(folder)
+    if (folder / SCORES_FILE).exists():  # may be another model's
+        raise UserError(f"{folder}: holds results already, which would be replaced", "name another --out")
     if both := len({question.id for question in known} & {question.id for question in asked}):
         warn(f"{both:,} of the {len(asked):,} questions of {file} are also in {train}: their answers were trained on")
     if words:
         labels = by_words(known, asked, seed)
     else:
-        how = Training(paragraph=not without_paragraph, seed=seed, **training)
-        labels = by_encoder(model, known, asked, how, out)
+        labels = by_encoder(model, known, asked, out, paragraph=not without_paragraph, seed=seed, **training)
     by_id = dict(zip((question.id for question in asked), labels, strict=True))
     answers = LabelAnswers(by_id, WIQA.about(options.model_copy(update={"file": file.name})))
     result = WIQA.evaluate(asked, answers, options, seed)
@@ -150,11 +151,3 @@ def _check(model: str, train: Path | None, out: Path, *, words: bool) -> None:
         raise UserError(f"{model}: needs scikit-learn, which is not installed", "pip install 'd2e-sft[stats]'")
     if train is not None and (out / "config.json").exists():
         raise UserError(f"--out {out}: holds a model already, which would be replaced", "name another folder")
-
-
-def _check_results(folder: Path) -> None:
-    """Refuse a folder with results, which may be another model's."""
-    from eval.score.scores import SCORES_FILE
-
-    if (folder / SCORES_FILE).exists():
-        raise UserError(f"{folder}: holds results already, which would be replaced", "name another --out")

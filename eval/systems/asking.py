@@ -136,7 +136,7 @@ class Asker:
         about = {"prompts": f"sha256 {_digest(task)}", "asked": f"{len(task.keys):,} prompts ({chosen})"}
         finished = run_pass(replace(task, about=about), PassFiles(self.folder, task.name), self.asked)
         self.records[task.name] = finished.record
-        return [task.output(answer) for answer in finished.answers]
+        return [task.scored(answer)["output"] for answer in finished.answers]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,27 +145,20 @@ class SystemTask(Task):
 
     normalise: Normalise = "none"
 
-    def output(self, answer: Answer) -> str:
-        """The text, or the likeliest option."""
+    def scored(self, answer: Answer) -> dict[str, Any]:
+        """Return the output, which is the likeliest option if options were scored, and their likelihoods."""
         if answer.scores is None:
-            return answer.output
-        options = self._options(answer)
-        return options[likeliest(options, self.normalise)].option
+            return {"output": answer.output}
+        options = [
+            ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
+            for option, (logprob, tokens) in zip(self.conversations[answer.index].options, answer.scores, strict=True)
+        ]
+        best = options[likeliest(options, self.normalise)].option
+        return {"output": best, "likelihoods": [option.model_dump() for option in options]}
 
     def line(self, answer: Answer) -> str:
         chat = self.conversations[answer.index]
-        row: dict[str, Any] = {"dataset": chat.dataset, "id": chat.id, "output": self.output(answer)}
-        if answer.scores is not None:
-            row["likelihoods"] = [option.model_dump() for option in self._options(answer)]
-        return json.dumps(row, ensure_ascii=False)
-
-    def _options(self, answer: Answer) -> list[ScoredOption]:
-        return [
-            ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
-            for option, (logprob, tokens) in zip(
-                self.conversations[answer.index].options, answer.scores or [], strict=True
-            )
-        ]
+        return json.dumps({"dataset": chat.dataset, "id": chat.id, **self.scored(answer)}, ensure_ascii=False)
 
 
 def _digest(task: Task) -> str:

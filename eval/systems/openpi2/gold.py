@@ -304,77 +304,58 @@ def read_flat(path: Path) -> Content:
     content: Content = {}
     for place, row in rows:
         try:
-            _ADD[task](content, *row.values())
+            (_add_to_step if task in _OF_STEPS else _add)(task, content, *row.values())
         except ValueError as error:
             raise UserError(f"{place}: {error}") from None
     if task == "attribute_clusters":  # officially under their first names; the file may call them anything
         return {
-            name: {entity: {own[0]: own[1:] or own for own in groups.values()} for entity, groups in entities.items()}
+            name: {
+                entity: {group[0]: group[1:] or group for group in own.values()} for entity, own in entities.items()
+            }
             for name, entities in content.items()
         }
     return content
 
 
-def _step(content: Content, name: str, step: int, empty: Callable[[], Any]) -> Any:
-    """Return what a step has so far; steps that were passed over have nothing."""
+_OF_STEPS = ("states", "complete", "errors", "schemata")
+
+
+def _add_to_step(task: str, content: Content, name: str, step: int, *cells: str) -> None:
+    """Add an item to a step of a procedure; empty cells add nothing, and steps that were passed over have nothing."""
     steps: list[Any] = content.setdefault(name, [])
-    steps += [empty() for _ in range(step - len(steps))]
-    return steps[step - 1]
+    steps += [[] if task in ("states", "complete") else {} for _ in range(step - len(steps))]
+    listed = steps[step - 1]
+    if not any(cells):
+        return
+    if task in ("states", "complete"):
+        listed.append(list(cells) if len(cells) > 1 else cells[0])
+        return
+    entity, *attribute = cells
+    if task == "schemata" and not entity:
+        raise ValueError(f"entity: got '' for attribute {attribute[0]!r}; expected the entity that has it")
+    listed.setdefault(entity, []).extend([attribute] if task == "errors" else filter(None, attribute))
 
 
-def _add_schemata(content: Content, name: str, step: int, entity: str, attribute: str) -> None:
-    schema = _step(content, name, step, dict)
-    if attribute and not entity:
-        raise ValueError(f"entity: got '' for attribute {attribute!r}; expected the entity that has it")
-    if entity:
-        schema.setdefault(entity, []).extend([attribute] if attribute else [])
-
-
-def _add_label(content: Content, name: str, step: int, entity: str, attribute: str, label: str) -> None:
-    labelled = _step(content, name, step, dict)
-    if entity or attribute or label:
-        labelled.setdefault(entity, []).append([attribute, label])
-
-
-def _add_item(content: Content, name: str, step: int, *cells: str) -> None:
-    item = list(cells) if len(cells) > 1 else cells[0]
-    _step(content, name, step, list).extend([item] if any(cells) else [])
-
-
-def _add_salience(content: Content, name: str, entity: str, step: int | None, salience: str) -> None:
-    states: list[Any] = content.setdefault(name, {"states": []})["states"]
-    state = next((own for own in states if own["entity"] == entity), None)
-    if state is None:
-        state = {"entity": entity, "answers": {}}
-        states.append(state)
-    if step is None:
-        state["global_salience_pred"] = salience
+def _add(task: str, content: Content, name: str, *cells: Any) -> None:
+    """Add a file of planning, a cluster's name, or the salience of an entity in a procedure or at a step."""
+    if task == "pddl":
+        if name in content:
+            raise ValueError(f"task {name!r} is given twice; expected one line each")
+        content[name] = dict(zip(("domain", "problem"), cells, strict=True))
+    elif task == "salience":
+        entity, step, value = cells
+        states: list[Any] = content.setdefault(name, {"states": []})["states"]
+        if all(state["entity"] != entity for state in states):
+            states.append({"entity": entity, "answers": {}})
+        state = next(state for state in states if state["entity"] == entity)
+        if step is None:
+            state["global_salience_pred"] = value
+        else:
+            state["answers"][f"step{step}"] = {"local_salience_pred": value}
     else:
-        state["answers"][f"step{step}"] = {"local_salience_pred": salience}
-
-
-def _add_cluster(content: Content, *names: str) -> None:
-    *path, mention, cluster = names
-    if not cluster:
-        raise ValueError(f"cluster: got '' for {mention!r}; expected any name or number, the same in its cluster")
-    for name in path:
-        content = content.setdefault(name, {})
-    content.setdefault(cluster, []).append(mention)
-
-
-def _add_pddl(content: Content, name: str, domain: str, problem: str) -> None:
-    if name in content:
-        raise ValueError(f"task {name!r} is given twice; expected one line each")
-    content[name] = {"domain": domain, "problem": problem}
-
-
-_ADD: Mapping[str, Callable[..., None]] = {
-    "states": _add_item,
-    "salience": _add_salience,
-    "attribute_clusters": _add_cluster,
-    "entity_clusters": _add_cluster,
-    "complete": _add_item,
-    "errors": _add_label,
-    "schemata": _add_schemata,
-    "pddl": _add_pddl,
-}
+        *path, mention, cluster = (name, *cells)
+        if not cluster:
+            raise ValueError(f"cluster: got '' for {mention!r}; expected any name or number, the same in its cluster")
+        for key in path:
+            content = content.setdefault(key, {})
+        content.setdefault(cluster, []).append(mention)

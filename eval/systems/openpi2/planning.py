@@ -37,8 +37,6 @@ OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
 _TOKENS = 1024
 Outcome = Literal["solvable", "unsolvable", "parse error", "undecided"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-_ENGINE = "fast-downward"
-_REMEDY = "pip install 'd2e-sft[planning]'"
 _LONGEST = 300  # characters of a reason
 
 
@@ -124,8 +122,7 @@ class Verdict:
     actions: int | None = None
 
 
-# Texts of domain and problem → verdict.
-Planner = Callable[[str, str], Verdict]
+Planner = Callable[[str, str], Verdict]  # texts of domain and problem → verdict
 
 
 def make_planner(seconds: float) -> Planner:
@@ -134,54 +131,40 @@ def make_planner(seconds: float) -> Planner:
         import up_fast_downward  # noqa: F401  registers the engine
         from unified_planning.shortcuts import get_environment
     except ImportError as error:
-        raise UserError(f"task=pddl: needs a planner, which is not installed ({error})", remedy=_REMEDY) from None
+        remedy = "pip install 'd2e-sft[planning]'"
+        raise UserError(f"task=pddl: needs a planner, which is not installed ({error})", remedy) from None
     get_environment().credits_stream = None
     return lambda domain, problem: _judge(domain, problem, seconds)
 
 
 def _judge(domain: str, problem: str, seconds: float) -> Verdict:
-    if not domain or not problem:
-        return Verdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
-    try:
-        from unified_planning.io import PDDLReader
-
-        with tempfile.TemporaryDirectory() as folder:
-            paths = [Path(folder) / name for name in ("domain.pddl", "problem.pddl")]
-            for path, text in zip(paths, (domain, problem), strict=True):
-                path.write_text(text, encoding="utf-8")
-            task = PDDLReader().parse_problem(*map(str, paths))
-    # The reader raises of its own, of pyparsing's and of Python's kinds, and by assertions: all mean the same here.
-    except Exception as error:
-        return Verdict("parse error", _shortened(error))
-    try:
-        return _solve(task, seconds)
-    # So does the engine on what it does not support (numbers, time).
-    except Exception as error:
-        return Verdict("undecided", _shortened(error))
-
-
-def _solve(task: Any, seconds: float) -> Verdict:
     from unified_planning.engines import PlanGenerationResultStatus as Status
+    from unified_planning.io import PDDLReader
     from unified_planning.shortcuts import OneshotPlanner
 
+    if not domain or not problem:
+        return Verdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
+    outcome: Outcome = "parse error"
     # The engine writes its translation into the working directory, and leaves it there when it runs out of time.
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        contextlib.chdir(folder),
-        OneshotPlanner(name=_ENGINE) as engine,
-    ):
-        result = engine.solve(task, timeout=seconds)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.chdir(folder):
+        # Reader and engine raise of their own, of pyparsing's and of Python's kinds, and by assertions. Of the reader
+        # all mean a parse error; of the engine all mean that it does not support something (numbers, time).
+        try:
+            for name, text in (("domain.pddl", domain), ("problem.pddl", problem)):
+                Path(name).write_text(text, encoding="utf-8")
+            task = PDDLReader().parse_problem("domain.pddl", "problem.pddl")
+            outcome = "undecided"
+            with OneshotPlanner(name="fast-downward") as engine:
+                result = engine.solve(task, timeout=seconds)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+            return Verdict(outcome, reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…")
     if result.plan is not None:
         steps = list(result.plan.actions)
         return Verdict("solvable", "; ".join(map(str, steps)), len(steps))
     if result.status in (Status.UNSOLVABLE_PROVEN, Status.UNSOLVABLE_INCOMPLETELY):
         return Verdict("unsolvable")
     return Verdict("undecided", result.status.name)
-
-
-def _shortened(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}".replace("\n", " ")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def pddl_result(written: Mapping[str, Written], planner: Planner) -> BenchmarkResult:

@@ -7,7 +7,6 @@ logit, and the softmax over the three is trained by cross entropy. The paper als
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,6 @@ WORDS = "adaboost"
 _STUMPS = 500
 _OTHERS = "train other language models on WIQA by `d2e train`: docs/reference/systems/wiqa.md"
 _READS = "wiqa_paragraph"  # in the configuration of a trained encoder: whether it reads the paragraph
-
-
-@dataclass(frozen=True)
-class Training:
-    """How an encoder is trained. The paper does not say; the defaults are within BERT's own ranges for fine-tuning."""
-
-    paragraph: bool = True
-    epochs: float = 3.0
-    batch_size: int = 32
-    learning_rate: float = 2e-5
-    seed: int = 0
 
 
 def by_words(train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], seed: int) -> list[Label]:
@@ -47,29 +35,38 @@ def by_words(train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], seed:
 
 
 def by_encoder(
-    name: str, train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], training: Training, folder: Path
+    name: str,
+    train: Sequence[WiqaQuestion],
+    asked: Sequence[WiqaQuestion],
+    folder: Path,
+    *,
+    paragraph: bool = True,
+    epochs: float = 3.0,
+    batch_size: int = 32,
+    learning_rate: float = 2e-5,
+    seed: int = 0,
 ) -> list[Label]:
     """Answer by an encoder with a head for multiple choice, trained by transformers' Trainer and kept in the folder.
 
-    Without training questions the model is used as it is. Raises UserError if it cannot be loaded, is no such model,
-    has no trained head or was trained on other inputs, or has too few positions.
+    Without training questions the model is used as it is. The paper does not say how it trains; the defaults are
+    within BERT's own ranges for fine-tuning. UserError if the model does not fit.
     """
     import torch
     from transformers import DataCollatorForMultipleChoice, Trainer, TrainingArguments, set_seed
 
-    set_seed(training.seed)  # a new head is drawn
-    model, tokenizer = _load(name, training, trained=not train)
-    rows = [[_row(one, tokenizer, paragraph=training.paragraph) for one in own] for own in (train, asked)]
+    set_seed(seed)  # a new head is drawn
+    model, tokenizer = _load(name, paragraph, trained=not train)
+    rows = [[_row(one, tokenizer, paragraph=paragraph) for one in own] for own in (train, asked)]
     _check_lengths(model.config, [row for own in rows for row in own])
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
             output_dir=str(folder),
-            num_train_epochs=training.epochs,
-            per_device_train_batch_size=training.batch_size,
-            per_device_eval_batch_size=training.batch_size,
-            learning_rate=training.learning_rate,
-            seed=training.seed,
+            num_train_epochs=epochs,
+            per_device_train_batch_size=batch_size,
+            per_device_eval_batch_size=batch_size,
+            learning_rate=learning_rate,
+            seed=seed,
             save_strategy="no",
             report_to="none",
             remove_unused_columns=False,
@@ -85,7 +82,7 @@ def by_encoder(
     return [LABELS[place] for place in trainer.predict(rows[1]).predictions.argmax(axis=-1)]
 
 
-def _load(name: str, training: Training, *, trained: bool) -> tuple[Any, Any]:
+def _load(name: str, paragraph: bool, *, trained: bool) -> tuple[Any, Any]:
     """Return the model and its tokenizer; a `trained` one must have weights for its head, and the same inputs."""
     from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING, AutoConfig, AutoModelForMultipleChoice, AutoTokenizer
 
@@ -108,13 +105,13 @@ def _load(name: str, training: Training, *, trained: bool) -> tuple[Any, Any]:
         )
     if tokenizer.sep_token is None:
         raise UserError(f"model {name!r}: its tokenizer has no separator; expected an encoder such as BERT")
-    if trained and getattr(model.config, _READS, training.paragraph) != training.paragraph:
-        has, remedy = ("without", "add") if training.paragraph else ("with", "drop")
+    if trained and getattr(model.config, _READS, paragraph) != paragraph:
+        has, remedy = ("without", "add") if paragraph else ("with", "drop")
         raise UserError(
             f"model {name!r}: was trained {has} the paragraph; expected the same questions",
             f"{remedy} --without-paragraph",
         )
-    setattr(model.config, _READS, training.paragraph)
+    setattr(model.config, _READS, paragraph)
     return model, tokenizer
 
 

@@ -14,6 +14,7 @@ evaluator never reads di, so its XDIR is always 1; here XDIR compares the values
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 from collections import defaultdict
@@ -273,16 +274,15 @@ def consistency(asked: Questions, labels: Labels, graphs: Mapping[str, Graph] | 
     }
 
 
-def is_transitive(first: Label | None, second: Label | None, whole: Label | None) -> bool:
+def is_transitive(*labels: Label | None) -> bool:
     """Return whether the answer for X → Z is the product of those for X → Y and Y → Z."""
-    if first is None or second is None or whole is None:
-        return False
-    return POLARITY[first] * POLARITY[second] == POLARITY[whole]
+    first, second, whole = (POLARITY.get(label, math.nan) if label else math.nan for label in labels)
+    return first * second == whole
 
 
-def is_disjunctive(one: Label | None, other: Label | None) -> bool:
+def is_disjunctive(*labels: Label | None) -> bool:
     """Return whether one of two answers is more and the other less."""
-    return {one, other} == {"more", "less"}
+    return set(labels) == {"more", "less"}
 
 
 def _triples(questions: Questions, graph: Graph | None) -> Iterator[Questions]:

@@ -233,7 +233,7 @@ CALLS: dict[str, Call] = {
     "bert-score: not installed": lambda tmp: without("bert_score", lambda: bert_scorer("any")),
     "bert-score: an unknown model": lambda tmp: bert_scorer(str(tmp / "none"), 2),
     "planner: not installed": lambda tmp: without("up_fast_downward", lambda: make_planner(1)),
-    "openpi2: no file of CREPE": lambda tmp: crepe_procedures(BenchmarkCall(tmp, OpenPIOptions(task="crepe"), None, 0)),
+    "openpi2: no file of CREPE": lambda tmp: crepe_procedures(BenchmarkCall(tmp, OpenPIOptions(), None, 0)),
     **{
         f"states of CREPE: {what}": states(content)
         for what, content in {
