@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json, write_whole
+from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn
 from eval.compare.measures import measures_latex
 from eval.systems import ROWS, SYSTEM_NAMES
@@ -81,15 +81,7 @@ def score(
             raise UserError(f"--template {template}: writes a file to fill in; expected no PREDICTIONS")
         click.echo(f"wrote {template} ({write_template(system, gold, given, template)})")
         return
-    if not files:
-        raise UserError(
-            "no PREDICTIONS",
-            remedy=f"name a file, or write one to fill in: d2e score {system} --template FILE --gold …",
-        )
-    if out is not None and len(files) > 1:
-        raise UserError(f"--out {out}: got {len(files)} files of predictions; expected one", "score them one by one")
-    if json_out == latex == _STDOUT:
-        raise UserError("--json - and --latex -: only one can be printed", remedy="write one of them to a file")
+    _check(files, system, json_out, latex, out)
     if plot is not None:
         from eval.pages.report.plots import check_plot, write_plot  # matplotlib takes a second
 
@@ -108,18 +100,33 @@ def score(
                 "comparison": comparison.to_json(),
                 "scores": {file.label: file.result.scores for file in scored},
             }
-        if json_out == _STDOUT:
-            click.echo(json.dumps(content, indent=2, ensure_ascii=False))
-        else:
-            write_json(Path(json_out), content)
-            click.echo(f"scores: {json_out}")
-    if comparison is not None and latex == _STDOUT:
-        click.echo(measures_latex(comparison), nl=False)
-    elif comparison is not None and latex is not None:
-        write_whole(Path(latex), measures_latex(comparison))
-        click.echo(f"table: {latex}", err=printed)
+        _give(json_out, json.dumps(content, indent=2, ensure_ascii=False) + "\n", "scores")
+    if comparison is not None and latex is not None:
+        _give(latex, measures_latex(comparison), "table", err=printed)
     if comparison is not None and plot is not None:
         write_plot(comparison, plot)
         click.echo(f"plot: {plot}", err=printed)
     if out is not None:
         click.echo(f"scores and predictions: {first.write(out)}", err=printed)
+
+
+def _check(files: tuple[Path, ...], system: str, json_out: str | None, latex: str | None, out: Path | None) -> None:
+    """Refuse calls before anything is scored."""
+    if not files:
+        raise UserError(
+            "no PREDICTIONS",
+            remedy=f"name a file, or write one to fill in: d2e score {system} --template FILE --gold …",
+        )
+    if out is not None and len(files) > 1:
+        raise UserError(f"--out {out}: got {len(files)} files of predictions; expected one", "score them one by one")
+    if json_out == latex == _STDOUT:
+        raise UserError("--json - and --latex -: only one can be printed", remedy="write one of them to a file")
+
+
+def _give(target: str, text: str, what: str, *, err: bool = False) -> None:
+    """Print a text if its target is -, else write it."""
+    if target == _STDOUT:
+        click.echo(text, nl=False)
+    else:
+        write_whole(Path(target), text)
+        click.echo(f"{what}: {target}", err=err)

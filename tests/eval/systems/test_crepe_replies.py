@@ -29,7 +29,7 @@ from eval.systems.crepe.parse import (
 )
 from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
 from tests.eval.systems import crepe_perfect as perfect
-from tests.eval.systems.crepe_perfect import FROM_FIRST, STEPS, rule_of
+from tests.eval.systems.crepe_perfect import FROM_FIRST, STEPS, rule_of, write_events
 from tests.eval.systems.crepe_procedures import BURN, GOLD, run
 from tests.eval.systems.files import save
 
