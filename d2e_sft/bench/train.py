@@ -52,7 +52,7 @@ class Engine:
     Attributes:
         baseline: The SFT engine that shares the same prefixes.
         make: Makes the step of a model, rows and settings; it does not count.
-        layout: Of the batch; None: rows of one view each, without a collator that lays them out.
+        layout: The batch's; None: rows of one view each, without a collator that lays them out.
         is_sft: The loss is that of plain SFT.
         is_peer: The engine belongs to another library, and is measured with both groups of engines.
     """

@@ -195,7 +195,7 @@ def all_tasks(lent: Any, model: str, *, out: Path, parts: str, minutes: float, r
     start       a process to one trained step (a script with TRL), one to an answer (transformers)
 
     Both sides take turns in one process. Rows are generated, so nothing is downloaded. OUT/bench.json is written after
-    each part: the same command resumes, and a complete table is measured anew. The ratio is of processor time, since
+    each part: the same command resumes, and a complete table is measured again. The ratio is of processor time, since
     other work on a machine changes the clock more. A peer that is not installed is named
     (pip install 'd2e-sft[bench,lm-eval]').
 

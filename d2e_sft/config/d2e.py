@@ -122,7 +122,7 @@ class D2ESection(Section):
 
     @property
     def other_model(self) -> str | None:
-        """The model, beside the trained one, that training depends on; `base` is that model before training."""
+        """Another model that training depends on; `base` is that model before training."""
         return self.prefer_reference if self.needs_reference else None
 
     @property

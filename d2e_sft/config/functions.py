@@ -15,7 +15,7 @@ MOVE_FUNCTION = "move it into a module and name that, as objective=module:functi
 
 
 def refuse_function(what: str, given: Any) -> None:
-    """Raise UserError if a function is given in place of its name, `module:function`, which a run can record."""
+    """Raise UserError if a function is given instead of its name, `module:function`, which a run can record."""
     if not callable(given):
         return
     named = getattr(given, "__qualname__", "")

@@ -106,7 +106,7 @@ def other_taggers(tagged_by: Iterable[str], model: str) -> list[str]:
 
 
 def tags_of_another(tagged_by: Mapping[str, int], model: str) -> str | None:
-    """Return one line about rows that another model tagged; None if there are none."""
+    """Return one line about rows that another model tagged; None without any."""
     others = other_taggers(tagged_by, model)
     if not others:
         return None

@@ -23,7 +23,7 @@ Messages = list[dict[str, str]]
 Form = Literal["chat", "one_turn", "completion"]
 FORMS: tuple[Form, ...] = get_args(Form)
 CUE = "Answer:"
-_SEVERAL = 100  # prompts, of which progress is shown
+_SEVERAL = 100  # prompts, whose progress is shown
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 

@@ -148,7 +148,7 @@ class PromptSet(BaseModel):
         return self
 
     def names_for(self, samples: Iterable[Asked]) -> str:
-        """Name the sets that word samples, this one if there are none; conversations have their own wording."""
+        """Name the sets that word samples, or this one; conversations have their own wording."""
         names = dict.fromkeys(OWN if sample.format == "chat" else self.set_for(sample).name for sample in samples)
         return ", ".join(names) or self.name
 

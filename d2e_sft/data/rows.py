@@ -77,7 +77,7 @@ def is_row(rows: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """The value with lists and numbers in place of tensors and arrays, as `Dataset.with_format` gives them."""
+    """The value with lists and numbers instead of tensors and arrays, as `Dataset.with_format` gives them."""
     if hasattr(value, "tolist"):
         return plain(value.tolist()) if getattr(value, "shape", ()) else value.tolist()
     if isinstance(value, list):

@@ -67,13 +67,13 @@ class EventSample(BaseModel):
         question: The question; for nli the hypothesis.
         options: The candidates of scq and mcq, in order; empty otherwise.
         answers: nli: one of positive, negative. scq: the correct option. mcq: every correct option.
-            qa: the accepted answers; training uses the first.
+            qa: The accepted answers; training uses the first.
         meta: Source row, licence and other notes of the builder. Must be JSON.
         subset: How the context relates to the usual answer: it confirms it (`aligned`), contradicts it (`conflict`),
             or there is no firm usual answer (`unknown`). Otherwise the context is relevant (`gold`) or not
             (`irrelevant`), or nobody can tell (`unanswerable`). Scores are also reported by subset.
-        habit: The usual answer without the context, in all accepted forms; empty if there is none.
-        rejected: A worse answer, in the form of `answers`, for the objective `prefer`; empty if there is none.
+        habit: The usual answer without the context, in all accepted forms, or empty.
+        rejected: A worse answer, in the form of `answers`, for the objective `prefer`, or empty.
         conversation: Only for chat: the turns that the model sees, instead of a prompt set's.
 
     Raises:
@@ -152,7 +152,7 @@ class EventSample(BaseModel):
 
     @property
     def rejected_answers(self) -> tuple[RejectedFrom, list[str]] | None:
-        """A rejected answer, in the form of `answers`, and where it is from; None if there is none.
+        """A rejected answer, in the form of `answers`, and where it is from; None without one.
 
         It is `rejected`, else the habit, else the answer before a swap. Habits and former answers that are right, or
         no option of a sample with options, are passed over. So is free text that contains an accepted answer or is a

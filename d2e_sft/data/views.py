@@ -18,10 +18,10 @@ class EncodedSample:
     """The token ids of each view's prompt, and of the answer with its end-of-turn token.
 
     Attributes:
-        content: per answer token, False for the response form ("The answer is:") and the end of the turn. The token in
+        content: Per answer token, False for the response form ("The answer is:") and the end of the turn. The token in
             which the answer begins belongs to the answer.
-        trained: per answer token, whether the loss is on it; empty for all.
-        rejected, rejected_trained: the same for the rejected answer. It is empty without one, and None if not wanted.
+        trained: Per answer token, whether the loss is on it; empty for all.
+        rejected, rejected_trained: The same for the rejected answer. It is empty without one, and None if not wanted.
     """
 
     prompts: dict[View, list[int]]

@@ -49,14 +49,14 @@ def generate(
         stop_ids: Tokens that end an answer and are not part of it; None: those of the generation config.
 
     Returns:
-        an iterator over the outputs: each pair's `Output` comes after each of its steps, and has `ended` the last
+        an iterator over the outputs: Each pair's `Output` comes after each of its steps, and has `ended` the last
         time. `finished` waits for all. A pair leaves as soon as its output is `cancelled`.
 
     Raises:
-        UserError: an α is out of range or the decoder has none, a custom decoder fails, there are stop strings and
+        UserError: An α is out of range or the decoder has none, a custom decoder fails, there are stop strings and
             no tokenizer, or beams and no encoder-decoder model. The scores of a token are NaN or infinite, as where
             float16 overflows.
-        ValueError: an imagined prompt is missing, or a prompt has no token.
+        ValueError: An imagined prompt is missing, or a prompt has no token.
     """
     if decoding.stop_strings and tokenizer is None:
         raise UserError("stop_strings need a tokenizer to read the tokens with", "pass a tokenizer")
@@ -99,16 +99,16 @@ def answer_samples(
     """Answer samples, decoded debiased; a sample without context is decoded plainly.
 
     Args:
-        model: a causal or an encoder-decoder language model; answers in eval mode.
+        model: A causal or an encoder-decoder language model; answers in eval mode.
         samples: samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
         prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
-        max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
+        max_length: Longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
 
     Returns:
         one text per sample, in order.
 
     Raises:
-        UserError: the model has no chat template, and the form needs one; or a row is not a sample, or an argument
+        UserError: The model has no chat template, and the form needs one; or a row is not a sample, or an argument
             of another kind.
     """
     expect_of_transformers("model", model, "config")
@@ -180,7 +180,7 @@ class Ends:
 def _by_steps(
     model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, ends: Ends, batches: Sequence[Batch]
 ) -> Iterator[Output]:
-    """Decode batches, each of which enters as soon as there is room for it.
+    """Decode batches; each enters as soon as there is room for it.
 
     A pair's random draws depend on its index and the seed only.
     """

@@ -33,7 +33,7 @@ from d2e_sft.model.packing_support import takes_packed_rows
 
 # Pairs that run at a time unless a number is given; a step with more rows takes as long per row.
 MOST_PAIRS = 64
-# Largest share of the memory beside the weights that keys and values take.
+# Largest share of the memory left by the weights that keys and values take.
 _SHARE = 0.25
 
 Batch = tuple[list[int], Prefix]  # the indices of its pairs, and what their prompts begin with
@@ -223,7 +223,7 @@ class PaddedRows:
         self.model = model
 
     def add(self, pairs: Sequence[TokenPair], prefix: Prefix) -> None:
-        """Replace the batch, of which no pair is running."""
+        """Replace the batch after all its pairs have ended."""
         self.pairs = len(pairs)
         prompts, partner = prompts_of(pairs)
         self.partner = torch.tensor(partner, dtype=torch.long, device=self.model.device)

@@ -48,8 +48,8 @@ class Collator:
         packing: `shared_batch` packs all samples into one tree, `shared_prefix` the views of each sample; `batched`
             pads on the left. `encoder_decoder` gives prompts to an encoder and answers to a decoder.
         view_gradients: `original` puts what only other views use last, since it is computed without gradient.
-        pad_token_id: fills masked positions.
-        start_token_id: the first token of a decoder.
+        pad_token_id: Fills masked positions.
+        start_token_id: The first token of a decoder.
     """
 
     packing: Packing
@@ -185,7 +185,7 @@ class Pairs:
         answers: (B + R, A) bool, the places of these tokens in their answers.
         owner: (R,) the sample of each rejected answer.
         reference: (B + R,) log-probabilities of the answers by the reference; None without one.
-        tokens_per_pair: gold tokens / pairs, of all micro-batches that the loss is a mean over.
+        tokens_per_pair: Gold tokens / pairs, of all micro-batches that the loss is a mean over.
     """
 
     targets: Tensor

@@ -30,9 +30,9 @@ class Prompts:
     """Makes prompts of requests.
 
     Args:
-        decoding: of requests that name no decoder.
-        prompt_set, format: whose context line words a context.
-        longest: new tokens of an answer whose request names no limit; as many as transformers' server.
+        decoding: Of requests that name no decoder.
+        prompt_set, format: Whose context line words a context.
+        longest: New tokens of an answer whose request names no limit; as many as transformers' server.
     """
 
     def __init__(

@@ -27,12 +27,12 @@ class ServeOptions:
     """Options of the server, whatever its engine.
 
     Attributes:
-        api_key: bearer token that clients must send; None: no check.
-        decoding: of requests that name no decoder.
-        prompt_set, format: whose context line words a context.
-        shows_example: an example request in the prompt set's words is printed at the start.
+        api_key: Bearer token that clients must send; None: no check.
+        decoding: Of requests that name no decoder.
+        prompt_set, format: Whose context line words a context.
+        shows_example: An example request in the prompt set's words is printed at the start.
         engine_arguments: vLLM's own command-line options.
-        dtype, max_queue, max_new_tokens: of the engine `transformers`: data type of the weights, prompts that may
+        dtype, max_queue, max_new_tokens: Of the engine `transformers`: data type of the weights, prompts that may
             wait, longest answer to a request without `max_tokens`.
     """
 

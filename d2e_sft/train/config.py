@@ -103,27 +103,27 @@ class D2EConfig(_Keys):
     `d2e recipes explain KEY` describes each.
 
     Args:
-        batch_size: global batch; `gradient_accumulation_steps` follows from it. An explicit
+        batch_size: Global batch; `gradient_accumulation_steps` follows from it. An explicit
             `gradient_accumulation_steps` determines the global batch instead.
-        per_device_train_batch_size: of the divisors of a process's share, a micro-batch is the largest up to this.
+        per_device_train_batch_size: Of the divisors of a process's share, a micro-batch is the largest up to this.
             Given with `batch_size`, it must divide that.
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`. With
             `load_best_model_at_end` and neither `save_strategy` nor `save_steps`, each evaluation saves a checkpoint.
-        objective … own_views: the section `d2e`; None is the objective's own default.
-        decoding_alpha: the key `eval.alpha`.
-        overwrite_output_dir: remove an earlier run in `output_dir` as training begins; otherwise it is refused.
-        assistant_only_loss: as in TRL, train on all assistant turns of `messages`; otherwise on the last one.
+        objective … own_views: The section `d2e`; None is the objective's own default.
+        decoding_alpha: The key `eval.alpha`.
+        overwrite_output_dir: Remove an earlier run in `output_dir` as training begins; otherwise it is refused.
+        assistant_only_loss: As in TRL, train on all assistant turns of `messages`; otherwise on the last one.
         completion_only_loss: TRL's; False is refused, since the loss is on the answer only.
-        model_init_kwargs: for a model given by name: `dtype`, `attn_implementation`, `quantization_config`.
+        model_init_kwargs: For a model given by name: `dtype`, `attn_implementation`, `quantization_config`.
 
     Attributes:
-        recipe: the values of all keys; the trainer adds the model and the files of rows.
-        left_out: arguments with a value that no recipe can have.
+        recipe: The values of all keys; the trainer adds the model and the files of rows.
+        left_out: Arguments with a value that no recipe can have.
         evaluates_by_default: held-out rows are evaluated after each epoch: no argument says when.
 
     Raises:
-        UserError: an unsupported argument, with the reason, or a batch that the processes cannot share. It names a
+        UserError: An unsupported argument, with the reason, or a batch that the processes cannot share. It names a
             recipe's key as `section.key`.
     """
 

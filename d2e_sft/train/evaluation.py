@@ -131,7 +131,7 @@ class EvaluatingTrainer(Trainer):
         clock, cpu = self._began = time.perf_counter(), time.process_time()
         try:
             yield
-        finally:  # a user's metrics may raise, and training may go on after that
+        finally:  # a user's metrics may raise, and training may continue after that
             self._began, before = None, self._evaluated
             self._evaluated = (before[0] + time.perf_counter() - clock, before[1] + time.process_time() - cpu)
 

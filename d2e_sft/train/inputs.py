@@ -118,16 +118,16 @@ class Inputs:
     """The rows of a training, ready for transformers' Trainer.
 
     Args:
-        loaded: the model, in its adapter if it has one, and its tokenizer; None if rows are tokens.
-        rows, held_out, refiner: as of `D2ETrainer`.
+        loaded: The model, in its adapter if it has one, and its tokenizer; None if rows are tokens.
+        rows, held_out, refiner: As of `D2ETrainer`.
 
     Attributes:
-        training, held_out: rows with their samples; None without rows, or if they are tokens.
+        training, held_out: Rows with their samples; None without rows, or if they are tokens.
         train_dataset, eval_dataset: tokens; a dict for several held-out sets.
-        samples: those of each held-out set by its name, or of the only one by None; None if they are tokens.
+        samples: Those of each held-out set by its name, or of the only one by None; None if they are tokens.
 
     Raises:
-        UserError: as `samples_of` and `encode_rows`.
+        UserError: As `samples_of` and `encode_rows`.
     """
 
     def __init__(
@@ -189,10 +189,10 @@ def check_token_rows(rows: Any, name: str, columns: Sequence[str], d2e: D2ESecti
     """Raise UserError, with row and column, unless the rows are lists of token ids.
 
     Args:
-        rows: a list of dicts or a `datasets.Dataset`.
-        name: for messages.
-        columns: those of the first row.
-        vocabulary: the ids must be below it.
+        rows: A list of dicts or a `datasets.Dataset`.
+        name: For messages.
+        columns: Those of the first row.
+        vocabulary: The ids must be below it.
     """
     if missing := [view for view in d2e.views if view not in columns]:
         raise UserError(

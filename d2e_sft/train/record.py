@@ -43,12 +43,12 @@ class RecordRun(TrainerCallback):
     repeats it, unless its rows were tokens, which are not written. Experiment trackers get the recipe, too.
 
     Args:
-        rows, held_out, probe: as given to the trainer; the path of a file is recorded, other rows are written.
-        derives: complete the trainer's recipe, which is that of its arguments, with the model and the rows.
+        rows, held_out, probe: As given to the trainer; the path of a file is recorded, other rows are written.
+        derives: Complete the trainer's recipe, which is that of its arguments, with the model and the rows.
 
     Attributes:
-        probe: its samples; None without one.
-        left_out: what the recipe cannot express.
+        probe: Its samples; None without one.
+        left_out: What the recipe cannot express.
     """
 
     def __init__(self, trainer: D2ETrainer, rows: Any, held_out: Any, probe: Any, *, derives: bool) -> None:

@@ -32,13 +32,13 @@ def file_lock(
     crash leaves at most the file. On a file system without locks nothing is locked.
 
     Args:
-        what: the work that holds the lock.
-        remedy: what a second process should do.
-        in_main: calls a function in the main process, which holds the lock for all processes.
-        patience: seconds to wait for the lock.
+        what: The work that holds the lock.
+        remedy: What a second process should do.
+        in_main: Calls a function in the main process, which holds the lock for all processes.
+        patience: Seconds to wait for the lock.
 
     Raises:
-        UserError: another process holds the lock.
+        UserError: Another process holds the lock.
     """
     with ExitStack() as held:
 
@@ -94,8 +94,8 @@ def temporary_folder(parent: Path, prefix: str, is_leftover: Callable[[Path], bo
     Those that killed processes left are removed first: their locks are free. `parent` is made.
 
     Args:
-        prefix: the beginning of the folder's name.
-        is_leftover: whether a folder with such a name may be removed; default: all.
+        prefix: The beginning of the folder's name.
+        is_leftover: Whether a folder with such a name may be removed; default: all.
     """
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{glob.escape(prefix)}*"):

@@ -160,7 +160,7 @@ def bound_contexts(build: Build) -> None:
         most = "any number of" if bounds.most is None else bounds.most
         train.keep(
             f"context of {bounds.least or 0} to {most} words",
-            "a very short context supports no reasoning, a very long one is mostly beside the question",
+            "a very short context supports no reasoning, a very long one is mostly irrelevant to the question",
             [sample for sample in train.rows if bounds.admit(sample.context)],
         )
 

@@ -79,10 +79,10 @@ class Settings:
     """Checked settings.
 
     Attributes:
-        sources: options by dataset name.
-        files: raw files that the user chose among an input's candidates, by dataset name and input key.
-        refiner: options of the rule refiner.
-        swap: options of swaps.
+        sources: Options by dataset name.
+        files: Raw files that the user chose among an input's candidates, by dataset name and input key.
+        refiner: Options of the rule refiner.
+        swap: Options of swaps.
     """
 
     sources: Mapping[str, SourceOptions]

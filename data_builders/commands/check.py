@@ -41,8 +41,8 @@ def check(
 ) -> None:
     """Look for benchmark rows in TRAIN, by raw row, context and question; fail if one is found.
 
-    TRAIN and TEST are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`, of which
-    train.parquet and test.parquet are read. Texts of fewer than 5 words, and questions about three or more contexts,
+    TRAIN and TEST are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`
+    (train.parquet and test.parquet are read). Texts of fewer than 5 words, and questions about three or more contexts,
     are equal by accident and counted as set aside. So are questions that two splits of one build ask about different
     contexts; with --against, such a question counts.
 

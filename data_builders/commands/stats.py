@@ -31,7 +31,7 @@ def stats(
     """Print counts by dataset, relation and format, prompt lengths, nli labels and what the refiner keeps.
 
     DATA are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`. Lengths are those of the
-    prompts of the three views. For nli data, "hypothesis alone" is the accuracy of a classifier without the context.
+    prompts of the three views. For nli data, "hypothesis only" is the accuracy of a classifier without the context.
     Rows with the same premise are never in both its training and its test part. It needs scikit-learn, and is left out
     without.
 

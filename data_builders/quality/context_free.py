@@ -1,4 +1,4 @@
-"""Measure how well the question alone, in nli the hypothesis, predicts the answer without the context.
+"""Measure how well the question, in nli the hypothesis, predicts the answer without the context.
 
 A dataset whose answers follow from the question does not measure use of the context. There are two baselines. One is
 the share of the more frequent label. The other is the five-fold cross-validated accuracy of a classifier of the

@@ -60,7 +60,7 @@ class Group:
     Attributes:
         with_context, answered, refined, swapped: Rows with a context, an accepted answer in it, a refined context, and
             another entity already.
-        alone: What a classifier of the question alone gets right.
+        alone: Share of rows that a classifier of the question gets right.
         kinds: What questions ask for → the same of its rows, if there are 20 or more; empty for nli and a single kind.
         asked: Rows that a model answered without the context, and in `by_subset` those of each tag, and those that it
             answers right, sure or not.
@@ -215,7 +215,7 @@ class Diagnosis:
             [*name, one["n"], *(f"{one[key]:,.0f}" for key in ("median", "p95", "longest"))]
             for name, one in self.lengths.items()
         ]
-        columns = [*_KEYS, "rows", "most frequent", "question alone"]
+        columns = [*_KEYS, "rows", "most frequent", "question only"]
         who = "No model was asked: add --model NAME."
         if models := ", ".join(self.habits_of):
             who = (
@@ -263,10 +263,10 @@ def diagnose(
     """Describe rows by dataset and format.
 
     Args:
-        samples: training rows.
-        habits: rows that a model has tagged (`d2e data tag`); some of the samples, or none.
-        seed: of the folds and swaps.
-        is_own: own data, whose swaps have more to choose from.
+        samples: Training rows.
+        habits: Rows that a model has tagged (`d2e data tag`); some of the samples, or none.
+        seed: Of the folds and swaps.
+        is_own: Own data, whose swaps have more to choose from.
     """
     groups = []
     for dataset in dict.fromkeys(sample.dataset for sample in samples):

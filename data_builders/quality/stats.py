@@ -23,15 +23,15 @@ from data_builders.raw.source import SPLITS
 
 WORDS = "words"
 _BATCH = 1_000
-_CLASSIFIERS = 3  # of nli rows: the hypothesis alone, and with its places in the original and the refined context
+_CLASSIFIERS = 3  # nli rows: the hypothesis only, and with its places in the original and the refined context
 _ALONE = (
-    "Hypothesis alone: accuracy of a classifier on word n-grams of the hypothesis, without the context. It is "
+    "Hypothesis only: accuracy of a classifier on word n-grams of the hypothesis, without the context. It is "
     "cross-validated in five parts, and rows with the same premise are never in both training and test part; ± is one "
     "standard error. Labels that can be told without the premise do not ask for reading."
 )
 _PLACES = "Places: accuracy of a classifier that also sees the third of the context in which each word is."
 _REFINED = "Where the refined context equals the context, distillation teaches nothing."
-_TITLES = ("Rows", "Prompt lengths", "What the refiner keeps", "Labels of nli, and what the hypothesis alone tells")
+_TITLES = ("Rows", "Prompt lengths", "What the refiner keeps", "Labels of nli, and what the hypothesis tells")
 
 Measure = Callable[[Sequence[EventSample], View], list[int]]  # the length of each sample's prompt of a view
 _Update = Callable[[int], object]  # is called with the number of rows that were measured once more
@@ -65,7 +65,7 @@ def compute_stats(
             bar.set_postfix_str(f"{dataset} {SPLITS[split]}")
             name = {"data": sets[place].name, "dataset": dataset, "split": SPLITS[split]}
             groups.append(name | _describe(samples, measure, seed, bar.update))
-    left_out = f"hypothesis alone and places: need scikit-learn ({INSTALL_SKLEARN})"
+    left_out = f"hypothesis only and places: need scikit-learn ({INSTALL_SKLEARN})"
     return {
         "tokenizer": tokenizer,
         "unit": "words" if tokenizer == WORDS else "tokens",
@@ -168,7 +168,7 @@ def _nli_tables(keys: list[str], named: list[tuple[list[str], Any]], left_out: s
         share = percent(alone["majority_share"])
         lines.append([*name, alone["n"], alone["contexts"], *group["nli_labels"].values(), share, accuracy])
         places.append([*name, *(percent(accuracies.get(view)) for view in ("original", "refined"))])
-    columns = [*keys, "n", "contexts", *NLI_LABELS, "majority label, %", "hypothesis alone, %"]
+    columns = [*keys, "n", "contexts", *NLI_LABELS, "majority label, %", "hypothesis only, %"]
     tables = [Table.of(columns, lines, notes=[f"Left out: {left_out}." if left_out else _ALONE], keys=len(keys))]
     if left_out is None:
         columns = [*keys, *(f"places in the {view} context, %" for view in ("original", "refined"))]
@@ -201,7 +201,7 @@ def render_stats(stats: dict[str, Any]) -> str:
     unit = f"tokens of {stats['tokenizer']} with its chat template" if stats["unit"] == "tokens" else "words"
     lead = (
         f"{stats['rows']:,} samples. Lengths are those of the whole prompts, instruction included, in {unit}. The "
-        "three views of a sample differ in the context alone: the original shows it, the imagined leaves it out, the "
+        "three views of a sample differ in the context. The original shows it, the imagined leaves it out, the "
         "refined shows the part that has to do with the question."
     )
     names, figures = ", ".join(dict.fromkeys(group["data"] for group in stats["groups"])), _figures(stats)
@@ -248,7 +248,7 @@ def _figures(stats: dict[str, Any]) -> dict[str, list[Any]]:
         }
         guesses = {"more frequent label": [100 * group["hypothesis_alone"]["majority_share"] for group in nli]}
         if "left_out" not in stats:
-            guesses["hypothesis alone"] = [100 * (group["hypothesis_alone"]["accuracy"] or 0) for group in nli]
+            guesses["hypothesis only"] = [100 * (group["hypothesis_alone"]["accuracy"] or 0) for group in nli]
         labels = bars("nli labels", "percent", named(nli), shares, stacked=True, most=100)
         title, axis = "accuracy without the context", "accuracy, percent"
         figures[_TITLES[3]] = [labels, bars(title, axis, named(nli), guesses, most=100, chance=50)]

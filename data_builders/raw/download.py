@@ -148,7 +148,7 @@ def _size_of(path: Path) -> int:
 
 
 def _resume(file: RawFile, partial: Path, tag: Path, title: str) -> None:
-    """Append what `partial` lacks, or write it anew if the server cannot continue or has another file now."""
+    """Append what `partial` lacks, or write it again if the server cannot continue or has another file now."""
     size = file.bytes if file.sha256 and not file.member else 0  # known only together with the checksum
     have, etag = _size_of(partial), tag.read_text(encoding="utf-8") if tag.is_file() else ""
     if size and have == size:

@@ -130,7 +130,7 @@ def _read_text(reply: str) -> str | None:
 
 
 def _added(context: str, text: str) -> str | None:
-    """The first word of a text that the context does not have after those before it; None if there is none."""
+    """The first word of a text that the context does not have after those before it; None without one."""
     remaining = iter(words(context))
     return next((word for word in words(text) if word not in remaining), None)
 

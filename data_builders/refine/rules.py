@@ -4,7 +4,7 @@ In the paper (section 3.2) a large language model writes the refined context. Th
 the same result and cannot invent anything. The refined context consists of the context's own words, in order: of
 sentences chosen by their relevance to a query (`relevance.py`), and of their clauses and phrases.
 
-Of the clauses these stay, with all that they need to be read (`text/clauses.py`):
+These clauses stay, with all that they need to be read (`text/clauses.py`):
 
 - words that the sample's texts share with the context: an accepted answer, `meta.spans`, `meta.evidence`, the events,
   and every run of words that the question repeats,

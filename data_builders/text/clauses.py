@@ -59,7 +59,7 @@ class Span:
     Attributes:
         start, end: Its place in the text, in characters.
         sentence: The number of its sentence in `sentence_spans`.
-        kind: main (a clause of its own), adjunct (a subordinate, relative or participle clause), remark (a phrase, or
+        kind: Main (a clause of its own), adjunct (a subordinate, relative or participle clause), remark (a phrase, or
             words in brackets), phrase (after a preposition, without a comma), item (of a series, or a further
             predicate), rest (of an interrupted clause), wrapper ("we believe that").
         needs: The numbers of the spans without which it cannot be read.

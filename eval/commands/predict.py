@@ -53,7 +53,7 @@ _OF_EVAL = (
 @click.option(
     "--relation",
     type=click.Choice(RELATIONS),
-    help="For rows without one; prompts ask about events unless it is none. [default: as in training, else none]",
+    help="For rows without one; prompts ask about events unless it is `none`. [default: as in training, else none]",
 )
 @click.option(
     "--setting",

@@ -61,7 +61,7 @@ class Block:
     scores: Mapping[tuple[str, str, str], Score]
 
     def score(self, run: str, measure: str, subset: str = "") -> Score | None:
-        """Return one score, None if there is none."""
+        """Return one score, None without one."""
         return self.scores.get((run, measure, subset))
 
     @property
@@ -75,13 +75,13 @@ class Comparison:
     """Runs on one benchmark.
 
     Attributes:
-        scores: the table, with the columns `_COLUMNS` and those of `means` and `changes` of `eval.score.frame`.
-        small_subsets: number of right answers of each run in subsets with too few rows to compare, by dataset, subset
+        scores: The table, with the columns `_COLUMNS` and those of `means` and `changes` of `eval.score.frame`.
+        small_subsets: Number of right answers of each run in subsets with too few rows to compare, by dataset, subset
             and number of rows.
-        untagged: number of samples without a subset.
-        tagged_by: models whose habits the subsets are about, if these are a model's; `strangers` are the runs of other
+        untagged: Number of samples without a subset.
+        tagged_by: Models whose habits the subsets are about, if these are a model's; `strangers` are the runs of other
             models.
-        left_out: measures that not all runs have.
+        left_out: Measures that not all runs have.
     """
 
     bench: str

@@ -61,7 +61,7 @@ def measures_latex(comparison: Comparison) -> str:
 
 
 def beside_published(comparison: Comparison, runs: Sequence[MeasuredRun]) -> Table | None:
-    """Return a row for each published value that a run was asked for; None if there is none.
+    """Return a row for each published value that a run was asked for; None without one.
 
     A value is compared with the runs that have the options of its column and row.
     """

@@ -124,7 +124,7 @@ class Published:
 
 
 def published_row(layout: Layout, facts: Mapping[str, Any], scores: RunScores) -> Published | None:
-    """Return the published row that has these facts of ours; None if there is none."""
+    """Return the published row that has these facts of ours; None without one."""
     for table in read_published(PIPER).tables:
         for row in table.rows if table.layout == layout else ():
             if all(_same(key, facts.get(key), value) for key, value in row.facts.items()):

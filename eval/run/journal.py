@@ -111,7 +111,7 @@ class Earlier:
         sessions: In the order of their lines.
         answers: By the place of their prompt.
         cut_off: Journals whose last line is incomplete.
-        record: Of a finished pass; None if answers are missing.
+        record: Present after a finished pass; None if answers are missing.
         stale: Files to remove before the first answer is written.
     """
 

@@ -84,7 +84,7 @@ def lacks_answer(prediction: Prediction) -> bool:
 
 
 def refuses(answer: str) -> bool:
-    """Return whether an answer says that there is none."""
+    """Return whether an answer says that the context has no answer."""
     return _REFUSALS.search(normalise(answer)) is not None
 
 

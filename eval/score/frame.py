@@ -114,8 +114,8 @@ def by_group(samples: DataFrame) -> DataFrame:
 def by_subset(samples: DataFrame, *, least: int = 1) -> DataFrame:
     """Group tagged samples by dataset and subset, with the gap and the balanced accuracy of aligned and conflict.
 
-    Last comes the average over datasets if it is over several: those with 20 aligned and 20 conflict rows or more, or,
-    if there is none, those that have both. Subsets of fewer rows than `least` are left out.
+    Last comes the average over datasets if it is over several: those with 20 aligned and 20 conflict rows or more,
+    otherwise those that have both. Subsets of fewer rows than `least` are left out.
     """
     tagged = samples[samples.subset.notna()]
     tagged = tagged[tagged.groupby(["dataset", "subset"]).row.transform("size") >= least]

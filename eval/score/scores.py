@@ -275,7 +275,7 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
 
 
 def _group(key: GroupKey, found: DataFrame) -> GroupScores:
-    """Make a group of its measures, of which the metrics are left out if not all samples have them."""
+    """Make a group of its measures, without the metrics that some samples lack."""
     dataset, relation, fmt = key
     cells = {cell.measure: cell for cell in found.itertuples()}
     n = int(cells["mean"].rows)

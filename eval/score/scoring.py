@@ -33,9 +33,9 @@ def score_output(
     """Return one generated text as a scored prediction.
 
     Args:
-        marker: the response form before the answer that the prompt asks for.
-        setting: a chain of thought gives its answer last.
-        given: the end of a prompt that contains the marker.
+        marker: The response form before the answer that the prompt asks for.
+        setting: A chain of thought gives its answer last.
+        given: The end of a prompt that contains the marker.
     """
     extraction = extract_answer(
         output, fmt=sample.format, options=sample.options, marker=marker, setting=setting, given=given
@@ -70,8 +70,8 @@ def score_answer(
     - qa, chat: the best over the accepted answers.
 
     Args:
-        gold_answers: the accepted answers; for mcq all correct options.
-        options: the candidates in the order of the prompt.
+        gold_answers: The accepted answers; for mcq all correct options.
+        options: The candidates in the order of the prompt.
     """
     predicted = " ".join(extraction.answers)
     if fmt == "nli":
@@ -115,7 +115,7 @@ def score_likelihoods(
         normalise: The length to divide by.
 
     Raises:
-        ValueError: the numbers of scores and candidates differ.
+        ValueError: The numbers of scores and candidates differ.
     """
     responses, form = candidate_responses(wording, sample), wording.marker(sample.format)
     options = [

@@ -2,7 +2,7 @@
 
 A mean of samples, or of groups' means, has a stratified bootstrap interval: only samples are drawn, not groups.
 Drawing n scores with replacement means drawing how often each distinct score comes up: one multinomial draw, so scores
-with few distinct values (exact match has two) cost little. If nearly all values differ, each sample is drawn alone.
+with few distinct values (exact match has two) cost little. If nearly all values differ, single samples are drawn.
 
 Resamples of equal scores are all the same, so their interval would have width 0. They and proportions of few samples
 have exact intervals (Clopper and Pearson 1934), combined by distances to their bounds (MOVER, Zou and Donner 2008).
@@ -27,7 +27,7 @@ RESAMPLES = 2_000
 PERMUTATIONS = 10_000  # the smallest p is 1 / 10,001: small enough to survive a correction over a table's rows
 LEVEL = 0.95  # probability mass between the bounds of an interval
 SIGNIFICANT = 0.05
-FEW = 40  # proportions of at most so many samples have exact intervals
+FEW = 40  # proportions of up to 40 samples have exact intervals
 _AT_ONCE = 2_000  # permutations held in memory together
 _ELEMENTS = 4_000_000  # random numbers held in memory together
 # A multinomial or binomial draw costs as much as this many draws of a single sample.

@@ -204,7 +204,7 @@ def paired(changes: ArrayLike) -> Difference:
 
 
 def value_at(curve: DataFrame, key: str, seconds: float) -> float:
-    """Return the value of `key` after so many processor seconds of training, interpolated linearly."""
+    """Return the value of `key` after `seconds` of processor time in training, interpolated linearly."""
     return float(np.interp(seconds, curve["cpu_seconds"].astype(float), curve[key].astype(float)))
 
 

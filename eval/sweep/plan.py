@@ -235,7 +235,7 @@ def _with_named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:
     def named(table: str, wanted: Sequence[str]) -> list[str]:
         names = dict[str, None]()
         for name in wanted:
-            # `sft,*` stands for the default evaluation alone, `sft,*-plain` for the one with that suffix.
+            # `sft,*` stands for the default evaluation, `sft,*-plain` for the one with that suffix.
             suffix = max((suffix for suffix in suffixes.values() if name.endswith(suffix)), key=len)
             fitting = [known for known in fnmatch.filter(suffixes, name) if suffixes[known] == suffix]
             fitting = [name] if name in suffixes else fitting

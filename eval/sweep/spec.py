@@ -54,10 +54,10 @@ class Evaluation(Part):
     """How a point's model is decoded, where this differs from its recipe; None uses the recipe's.
 
     Attributes:
-        alpha: the debias ratio of the decoder `d2e`.
-        decoder: like `--decoder` of `d2e eval`.
-        without_context: also decode without the contexts, and sort the wrong answers by rule like `d2e errors`.
-        suite: another suite than the sweep's.
+        alpha: The debias ratio of the decoder `d2e`.
+        decoder: Like `--decoder` of `d2e eval`.
+        without_context: Also decode without the contexts, and sort the wrong answers by rule like `d2e errors`.
+        suite: Another suite than the sweep's.
     """
 
     alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA)
@@ -84,10 +84,10 @@ class Value(BaseModel):
     """What a value of an axis changes: keys of the recipe (the extra fields), and these.
 
     Attributes:
-        build: further words of `d2e data build`.
-        train: false scores the recipe's model without training.
-        evaluations: added to the sweep's; the same suffix replaces the sweep's.
-        not_with: axis → values that this one is not combined with.
+        build: Further words of `d2e data build`.
+        train: False scores the recipe's model without training.
+        evaluations: Added to the sweep's; the same suffix replaces the sweep's.
+        not_with: Axis → values that this one is not combined with.
     """
 
     model_config = ConfigDict(extra="allow")

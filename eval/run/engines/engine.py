@@ -20,7 +20,7 @@ class EngineReply(NamedTuple):
     """What an engine yields while it decodes or scores; prompts come in any order.
 
     Attributes:
-        place: Of the prompt in the call.
+        place: The prompt's place in the call.
         answer: The output, or the scores of the options; None while it is not complete.
         tokens: Those of prompts and answers since the last reply, for the progress; 0 if the engine counts none.
     """

@@ -42,7 +42,7 @@ from eval.systems.labels import Missing
 
 PREDICTIONS_FILE = "crepe_predictions.json"
 _FILES = {"dev": "data_dev_v2.json", "test": "data_test_v2.json"}
-HUMAN = "dev_data_human_labeled.json"  # a second annotator's labels of dev, if it is beside the gold file
+HUMAN = "dev_data_human_labeled.json"  # a second annotator's labels of dev, if it is next to the gold file
 # Sections 4 and 5: gold states go to chain of thought, self-ask and code; the other kinds only to code. The paper
 # asks its chat model without examples (appendix B.3) and shows the others exactly three; but its script for T5 and T0
 # (appendix B.4) shows none. In one text, answers of several lines begin on a line of their own, and code stays code.

@@ -1,4 +1,4 @@
-"""Statistics against independent counts, what the question alone tells, and the page."""
+"""Statistics against independent counts, what the question tells, and the page."""
 
 from __future__ import annotations
 
