@@ -86,7 +86,7 @@ def diagnose(
     for option, value in {"--max-samples": max_samples, "--dtype": dtype}.items():
         if value is not None and model is None:
             raise UserError(f"{option} {value} without --model; no model is asked", "add --model NAME, or drop it")
-    require_sklearn("the accuracy of the question alone")
+    require_sklearn("the accuracy of a classifier without the context")
     data_set = _read(data, skip_bad=skip_bad)
     samples = [row for row in data_set.samples if row.split == "train"] or data_set.samples
     tests = [is_swapped(row) for row in data_set.samples if row.split == "test"]
