@@ -36,7 +36,7 @@ NOT_OF_EVENTS = ("none", "factual")  # relations
 _MEASURED_AS_EVENTS = frozenset({"kre_squad", "nq_swap", "faitheval", "memotrap", "cpi_facts"})
 
 
-class Asked(Protocol):
+class SampleKind(Protocol):
     """What decides which prompt set words a sample: also known of its answer, and of the scores of its group."""
 
     @property
@@ -140,14 +140,14 @@ class PromptSet(BaseModel):
         """Return the marker if prompts end in it, so that outputs lack it."""
         return self.marker(fmt) if self.as_text and self._setting != "cot" else ""
 
-    def set_for(self, sample: Asked) -> PromptSet:
+    def set_for(self, sample: SampleKind) -> PromptSet:
         """Return the set that words a sample: this one, or `neutral` in the same setting."""
         is_of_events = sample.relation not in NOT_OF_EVENTS or sample.dataset in _MEASURED_AS_EVENTS
         if not is_of_events and vars(self) == vars(load_prompt_set(DEFAULT)):
             return load_prompt_set(NEUTRAL).in_setting(self._setting)
         return self
 
-    def names_for(self, samples: Iterable[Asked]) -> str:
+    def names_for(self, samples: Iterable[SampleKind]) -> str:
         """Name the sets that word samples, or this one; conversations have their own wording."""
         names = dict.fromkeys(OWN if sample.format == "chat" else self.set_for(sample).name for sample in samples)
         return ", ".join(names) or self.name

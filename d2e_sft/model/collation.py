@@ -27,7 +27,7 @@ IGNORE = -100
 # With a rejected answer `rejected` and optionally `rejected_trained`, and `reference`, the log-probabilities of both
 # answers by a reference.
 Row = dict[str, Any]
-Packing = Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
+BatchLayout = Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
 Places = list[list[int]]  # of each computed sequence: where its answer tokens are predicted
 _NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows", "rejected", "owner", "reference", "tokens_per_pair")
 
@@ -52,7 +52,7 @@ class Collator:
         start_token_id: The first token of a decoder.
     """
 
-    packing: Packing
+    packing: BatchLayout
     views: Sequence[View]
     view_gradients: ViewGradients = "all"
     pad_token_id: int = 0
@@ -175,7 +175,7 @@ def counts_of(batch: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class AnswerPairs:
     """The gold and the rejected answers of a micro-batch. No tensor, so FSDP does not cast it.
 
     Legend: B samples, R of them with a rejected answer, N gold and M rejected tokens, A tokens of the longest answer.
@@ -229,7 +229,7 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
     if "content" in inputs:
         inputs["content"] = inputs["content"][answers]
     if "owner" in batch:
-        inputs["pairs"] = Pairs.of(batch)
+        inputs["pairs"] = AnswerPairs.of(batch)
     return inputs
 
 

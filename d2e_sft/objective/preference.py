@@ -17,7 +17,7 @@ from torch import Tensor
 
 from d2e_sft.config.objectives import PreferForm
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import Pairs
+from d2e_sft.model.collation import AnswerPairs
 from d2e_sft.objective.chunks import Head, sum_in_chunks
 from d2e_sft.objective.objectives import AnswerTokens, Objective, at_least_float32, cross_entropy, hits, prefer
 
@@ -73,13 +73,13 @@ def answer_tokens(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return -cross_entropy(wide, targets), hits(wide.detach(), targets)
 
 
-def log_probabilities(pairs: Pairs, log_p: Tensor) -> Tensor:
+def log_probabilities(pairs: AnswerPairs, log_p: Tensor) -> Tensor:
     """Return the log-probability of each answer, (B + R,), from those of the tokens (N + M,)."""
     places = pairs.answers
     return torch.zeros(places.shape, dtype=log_p.dtype, device=log_p.device).masked_scatter(places, log_p).sum(dim=1)
 
 
-def preference_sums(d2e: D2ESection, pairs: Pairs, log_p: Tensor, right: Tensor) -> dict[str, Tensor]:
+def preference_sums(d2e: D2ESection, pairs: AnswerPairs, log_p: Tensor, right: Tensor) -> dict[str, Tensor]:
     """Return `loss` (with gradient), and without: the terms' sums, counts of right gold tokens, and sums over pairs.
 
     The loss is that of the gold tokens plus `tokens_per_pair` times that of the pairs. Divided by the gold tokens of a
@@ -119,7 +119,7 @@ def preference_sums(d2e: D2ESection, pairs: Pairs, log_p: Tensor, right: Tensor)
     }
 
 
-def preference_in_chunks(d2e: D2ESection, head: Head, state: Tensor, pairs: Pairs) -> dict[str, Tensor]:
+def preference_in_chunks(d2e: D2ESection, head: Head, state: Tensor, pairs: AnswerPairs) -> dict[str, Tensor]:
     """Return `preference_sums` of hidden states (N + M, H), with the logits of one chunk in memory at a time."""
     log_p, right = tokens_in_chunks(head, state, pairs.targets)
     log_p.requires_grad_(torch.is_grad_enabled())

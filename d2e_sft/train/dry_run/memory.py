@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from d2e_sft.config.recipe import D2ESection, TrainSection
-from d2e_sft.model.collation import Pairs, model_inputs
+from d2e_sft.model.collation import AnswerPairs, model_inputs
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.forward import enable_checkpointing, forward_backward
 from d2e_sft.model.packing_support import Layout
@@ -131,7 +131,7 @@ def estimate_memory(
         if train.gradient_checkpointing:
             enable_checkpointing(shadow)
         shadow.train()
-        movable = (Tensor, Pairs)
+        movable = (Tensor, AnswerPairs)
         moved = {name: value.to(device) if isinstance(value, movable) else value for name, value in inputs.items()}
         tensors = TensorBytes([*shadow.parameters(), *shadow.buffers()])
         weights = tensors.now

@@ -10,7 +10,7 @@ import torch
 from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.collation import IGNORE, Collator, Packing
+from d2e_sft.model.collation import IGNORE, BatchLayout, Collator
 from tests.tiny import make_sample, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
@@ -28,7 +28,7 @@ def _answers(batch: dict[str, Any]) -> list[list[int]]:
 
 
 def test_sharing_shortens_the_row_and_padding_lengthens_it(rows: list[dict[str, Any]]) -> None:
-    packings: tuple[Packing, ...] = ("shared_batch", "shared_prefix", "batched")
+    packings: tuple[BatchLayout, ...] = ("shared_batch", "shared_prefix", "batched")
     batches = [Collator(packing, VIEWS)(rows) for packing in packings]
     counts = [batch["input_ids"].numel() for batch in batches]
     assert counts[0] < counts[1] < batches[2]["view_tokens"] < counts[2]
