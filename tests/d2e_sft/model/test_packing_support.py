@@ -49,18 +49,3 @@ def test_choosing_a_layout_draws_no_random_numbers() -> None:
     state = torch.get_rng_state()
     choose_layout(model, D2ESection())
     assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize("packing", ["auto", "batched"])
-def test_a_head_that_is_not_a_plain_projection_is_asked_through_the_models_logits(packing: Any) -> None:
-    model = tiny_model("llama")
-    plain = model.forward
-
-    def scaled(*args: Any, **inputs: Any) -> Any:
-        output = plain(*args, **inputs)
-        output.logits = output.logits * torch.linspace(0.5, 2, output.logits.shape[-1])
-        return output
-
-    model.forward = scaled
-    layout = choose_layout(model, D2ESection(), packing)
-    assert (layout.packing, layout.through_logits, layout.takes_own_logits) == ("batched", True, True)

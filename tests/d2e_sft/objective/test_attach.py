@@ -94,7 +94,8 @@ def test_a_model_that_cannot_be_packed_is_batched_and_says_why(kind: str) -> Non
         choose_layout(tiny_model(kind), D2ESection(), "shared_prefix")
 
 
-def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> None:
+@pytest.mark.parametrize("packing", ["auto", "batched"])
+def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits(packing: Packing) -> None:
     model = tiny_model("llama", seed=3)
     plain = model.forward
 
@@ -106,9 +107,8 @@ def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> N
     model.forward = shifted
     config, rows = D2ESection(), encoded_rows(D2ESection())
     expected = naive_sums(model, rows, config)
-    layout = choose_layout(model, config)
-    assert layout.packing == "batched"
-    assert layout.through_logits
+    layout = choose_layout(model, config, packing)
+    assert (layout.packing, layout.through_logits) == ("batched", True)
     attach_objective(model, config, through_logits=True)
     assert sums_of(model, rows, config, layout)["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-6)
 
