@@ -18,7 +18,7 @@ from d2e_sft.config.objectives import (
     is_own,
     spec_of,
 )
-from d2e_sft.config.section import Section
+from d2e_sft.config.sections import Section
 
 _FORMER = {"bias_model": None, "product_weight": 1.0, "imagined_weight": 1.0, "alpha_weight": "agreement"}
 

@@ -19,7 +19,6 @@ from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.lookup import EXTENDS, RecipeSource, merged, read_recipe, require_recipe
 from d2e_sft.config.objectives import OF_THE_OBJECTIVE, View  # noqa: F401  (part of the recipe, too)
-from d2e_sft.config.section import Section
 from d2e_sft.config.sections import (  # noqa: F401  (the same)
     DataSection,
     EvalSection,
@@ -29,6 +28,7 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
     Packing,
     Precision,
     Quantization,
+    Section,
     TrainSection,
     fit_micro_batch,
 )

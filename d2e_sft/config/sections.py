@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from d2e_sft.config.decoding import MAX_ALPHA
-from d2e_sft.config.section import Section
 
 Overlong = Literal["error", "drop", "truncate_context"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
@@ -27,6 +27,35 @@ Optimizer = Literal[
 LoraStart = Literal["gaussian", "orthogonal", "pissa", "olora"]
 # `~` is expanded once, here: some libraries expand it and some do not, which would split a run over two folders.
 UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
+
+
+class Section(BaseModel):
+    """A section of a recipe; unknown keys, NaN and infinity are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_default=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,  # the text below a key documents it, see `reference`
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python's True equals 1, so `alpha: true` would be taken for a number."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+            raise PydanticCustomError("truth_value", "expected no truth value")
+        return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _text_has_no_nul(cls, value: Any) -> Any:
+        """No path may contain it, and no other text needs it."""
+        if isinstance(value, str) and "\0" in value:
+            raise PydanticCustomError("nul", "expected text without the character NUL")
+        return value
 
 
 class LoraSection(Section):

@@ -5,8 +5,8 @@ Only the hidden states at answer positions reach the head, and no logits leave t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -47,6 +47,7 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     own_logits = plain if through_logits or causal.config.is_encoder_decoder else None
     objective = objective_of(causal, d2e)
 
+    @wraps(plain)  # generate() reads from the signature which arguments a model takes
     def forward(*args: Any, targets: Tensor | None = None, hits_of: D2ESection | None = None, **inputs: Any) -> Any:
         if targets is None:
             return plain(*args, **inputs)
@@ -56,11 +57,6 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
             return view_hits(causal, hits_of, targets, tensors, own_logits)
         return step(causal, objective, targets, tensors, own_logits)
 
-    # generate() reads from the signature which arguments a model takes.
-    signature = inspect.signature(plain)
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("targets", "hits_of")]
-    parameters = sorted([*signature.parameters.values(), *added], key=lambda parameter: parameter.kind)
-    forward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     causal.forward = forward
     return objective
 

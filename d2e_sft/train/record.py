@@ -140,7 +140,7 @@ class RecordRun(TrainerCallback):
         file = Path(self.trainer.args.output_dir) / name
         if rows is None:
             return str(file.with_suffix(TOKENS))
-        self.written[name] = rows if isinstance(rows, list) else [*rows.encoded.samples, *rows.encoded.dropped]
+        self.written[name] = rows if isinstance(rows, list) else [*rows.samples, *rows.dropped]
         return str(file)
 
     def _lora(self, adapter: Any) -> LoraSection | None:

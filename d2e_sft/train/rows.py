@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,39 @@ from d2e_sft.util.progress import Progress
 from d2e_sft.util.terminal import warn
 
 
-@dataclass(frozen=True)
-class EncodedSamples:
-    """Samples after a length rule.
+@dataclass
+class TokenRows:
+    """Samples and their tokens, after a length rule.
 
     Attributes:
         kept: the encoded samples, of `samples`.
         dropped, truncated: samples that were too long.
         whole: all samples, encoded without the rule.
+        in_file: samples of the file, before any were chosen.
+        bad_rows: those that data.skip_bad skipped.
     """
 
-    kept: list[EncodedSample]
-    samples: list[EventSample]
-    dropped: list[EventSample]
-    truncated: list[EventSample]
-    whole: list[EncodedSample]
+    kept: list[EncodedSample] = field(default_factory=list)
+    samples: list[EventSample] = field(default_factory=list)
+    dropped: list[EventSample] = field(default_factory=list)
+    truncated: list[EventSample] = field(default_factory=list)
+    whole: list[EncodedSample] = field(default_factory=list)
+    in_file: int = 0
+    bad_rows: list[BadRow] = field(default_factory=list)
+
+    @cached_property
+    def dataset(self) -> list[Row]:
+        """Tokens: one list per view, `answer`, `content`, and `trained` if some row has it.
+
+        `context` is the number of its context in its format, or 0 without one.
+        """
+        several = any(item.trained or item.rejected_trained for item in self.kept)
+        rows, numbers = list[Row](), dict[tuple[str, str], int]()
+        for sample, item in zip(self.samples, self.kept, strict=True):
+            key = (sample.format, sample.context)
+            number = numbers.setdefault(key, len(numbers) + 1) if sample.context else 0
+            rows.append({**dataset_row(item, several), "context": number})
+        return rows
 
 
 def encode_samples(
@@ -48,7 +66,7 @@ def encode_samples(
     overlong: Overlong = "error",
     refuse: bool = True,
     progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
-) -> EncodedSamples:
+) -> TokenRows:
     """Encode samples under a length rule; answers are never cut.
 
     Args:
@@ -60,7 +78,7 @@ def encode_samples(
     Raises:
         UserError: samples are too long and may not be dropped, or none is left; reports their number and the longest.
     """
-    result = EncodedSamples([], [], [], [], [])
+    result = TokenRows(in_file=len(samples))
     longest = 0
     for sample in progress(samples):
         encoded = encoder.encode(sample)
@@ -90,34 +108,6 @@ def encode_samples(
     return result
 
 
-@dataclass(frozen=True)
-class TokenRows:
-    """The samples of a file, and their tokens."""
-
-    in_file: int  # samples, before any were chosen
-    encoded: EncodedSamples
-    bad_rows: list[BadRow]  # skipped by data.skip_bad
-
-    @property
-    def samples(self) -> list[EventSample]:
-        """The samples that are used."""
-        return self.encoded.samples
-
-    @cached_property
-    def dataset(self) -> list[Row]:
-        """Tokens: one list per view, `answer`, `content`, and `trained` if some row has it.
-
-        `context` is the number of its context in its format, or 0 without one.
-        """
-        several = any(item.trained or item.rejected_trained for item in self.encoded.kept)
-        rows, numbers = list[Row](), dict[tuple[str, str], int]()
-        for sample, item in zip(self.samples, self.encoded.kept, strict=True):
-            key = (sample.format, sample.context)
-            number = numbers.setdefault(key, len(numbers) + 1) if sample.context else 0
-            rows.append({**dataset_row(item, several), "context": number})
-        return rows
-
-
 def read_rows(
     recipe: Recipe,
     split: Split,
@@ -138,7 +128,8 @@ def read_rows(
         warn(f"data.dev={file} is also data.train, so nothing is held out")
     read = read or read_split(recipe, split)
     rows = encode_rows(read.chosen, loaded, recipe, name=file, refuse=refuse, progress=progress)
-    return replace(rows, in_file=read.in_file, bad_rows=read.bad_rows)
+    rows.in_file, rows.bad_rows = read.in_file, read.bad_rows
+    return rows
 
 
 def encode_rows(
@@ -162,7 +153,7 @@ def encode_rows(
     encoder = ViewEncoder(loaded.tokenizer, wording, recipe.d2e.views, encoder_decoder=encoder_decoder)
     encoder.prefers = recipe.d2e.prefers
     try:
-        encoded = encode_samples(
+        rows = encode_samples(
             samples,
             encoder,
             max_length=data.max_length,
@@ -172,28 +163,28 @@ def encode_rows(
         )
     except UserError as error:
         raise UserError(f"{name}: {error.message}", error.remedy) from None
-    check_positions(config, max(item.longest for item in encoded.kept))
-    return TokenRows(len(samples), encoded, [])
+    check_positions(config, max(item.longest for item in rows.kept))
+    return rows
 
 
 def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     """Lines that say how many rows of a file are used, and why others are not."""
-    data, encoded, without_context = recipe.data, rows.encoded, [row for row in rows.samples if not row.context]
+    data, without_context = recipe.data, [row for row in rows.samples if not row.context]
     none = "without a context, so that the imagined view is the original"
     if data.without_context:
         none = "whose contexts are left out (data.without_context)"
     counts = {
-        f"longer than {data.max_length} tokens{' and dropped' * (data.overlong == 'drop')}": len(encoded.dropped),
-        f"longer than {data.max_length} tokens, so their contexts are cut": len(encoded.truncated),
+        f"longer than {data.max_length} tokens{' and dropped' * (data.overlong == 'drop')}": len(rows.dropped),
+        f"longer than {data.max_length} tokens, so their contexts are cut": len(rows.truncated),
         f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(rows.bad_rows),
         none: len(without_context),
     }
     file, limit, key = data.train, data.max_samples, "data.max_samples"
     if split == "dev":
         file, limit, key = str(data.dev), data.max_dev_samples, "data.max_dev_samples"
-    cap = f" ({key}={limit})" if len(encoded.whole) < rows.in_file else ""
-    lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}{cap}"]
-    lines += _unrefined_lines([item.prompts for item in encoded.kept], own=is_own(recipe.d2e.objective))
+    cap = f" ({key}={limit})" if len(rows.whole) < rows.in_file else ""
+    lines = [f"{split} samples: {len(rows.kept)} of {rows.in_file} in {file}{cap}"]
+    lines += _unrefined_lines([item.prompts for item in rows.kept], own=is_own(recipe.d2e.objective))
     lines += [f"  {count} {what}" for what, count in counts.items() if count]
     return lines + _pair_lines(recipe, rows)
 

@@ -98,7 +98,7 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
 
 def _sample_lines(plan: Plan) -> list[str]:
     """Three samples, and how many rows have another wording than the recipe names."""
-    samples, kept, lines = plan.training.samples, plan.training.encoded.kept, list[str]()
+    samples, kept, lines = plan.training.samples, plan.training.kept, list[str]()
     named = load_prompt_set(plan.recipe.data.prompt_set, plan.recipe.data.form)
     neutral = sum(sample.format != "chat" and named.set_for(sample) is not named for sample in samples)
     if neutral:
@@ -138,7 +138,7 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
 
 def _length_lines(plan: Plan) -> list[str]:
     """Lines about the rows, which were read without refusing any, and what training would do about them."""
-    recipe, data, encoded = plan.recipe, plan.recipe.data, plan.training.encoded
+    recipe, data, encoded = plan.recipe, plan.recipe.data, plan.training
     lines = describe_rows(recipe, "training", plan.training)
     if encoded.dropped and data.overlong != "drop":
         or_cut = " or truncate_context" if data.overlong == "error" else ""

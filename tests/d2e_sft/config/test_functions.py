@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.config.functions import load_function
-from d2e_sft.util.errors import UserError
 
 
 @pytest.fixture
@@ -29,19 +28,3 @@ def test_it_is_found_in_the_working_folder_and_in_packages_there(folder: Path) -
 def test_an_installed_module_comes_before_one_of_the_same_name_here(folder: Path) -> None:
     (folder / "fractions.py").write_text("gcd = None\n", encoding="utf-8")
     assert load_function("fractions:Fraction", "decoder")(1, 2) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("nowhere_at_all:f", "decoder 'nowhere_at_all:f': module 'nowhere_at_all' cannot be imported"),
-        ("mine_bad:f", r"cannot be imported \(ZeroDivisionError"),
-        ("mine_three:twise", r"'twise' of .*mine_three.py does not exist. Did you mean 'twice'\?"),
-        ("mine_three:NUMBER", "'NUMBER' of .* is not a function"),
-    ],
-)
-def test_what_cannot_be_called_is_named(folder: Path, name: str, said: str) -> None:
-    (folder / "mine_bad.py").write_text("1 / 0\n", encoding="utf-8")
-    (folder / "mine_three.py").write_text("NUMBER = 1\ndef twice(x):\n    return x\n", encoding="utf-8")
-    with pytest.raises(UserError, match=said):
-        load_function(name, "decoder")

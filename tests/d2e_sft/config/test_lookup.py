@@ -71,22 +71,6 @@ def test_a_file_here_wins_over_a_bundled_one(tmp_path: Path, monkeypatch: pytest
     assert require_recipe("methods/d2e-lora.yaml").files == (Path("methods/d2e-lora.yaml"),)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("qwen3-0.6b/d2e-loar", "Did you mean 'qwen3-0.6b/d2e-lora'?"),
-        ("recipes/qwen3-0.6b/d2e-loar.yaml", "Did you mean 'qwen3-0.6b/d2e-lora'?"),
-        ("recipes/shared/d2e-lroa.yaml", "Did you mean 'recipes/methods/d2e-lora.yaml'?"),
-        ("methods/no-disitl.yaml", "Did you mean 'recipes/methods/no-distill.yaml'?"),
-        ("zzz", "zzz: no such recipe."),
-    ],
-)
-def test_an_unknown_name_is_explained(name: str, said: str) -> None:
-    with pytest.raises(UserError, match="no such recipe") as refused:
-        require_recipe(name)
-    assert said in str(refused.value)
-
-
 BASE = """
 data: {train: rows.parquet, max_length: 300}
 model: {lora: {r: 4, target_modules: [q_proj]}}
@@ -168,35 +152,6 @@ def test_the_saved_recipe_stands_alone_and_overrides_leave_the_file_as_it_is(tmp
     saved = tmp_path / "run" / "recipe.yaml"
     assert load_recipe(saved) == recipe
     assert "extends" not in yaml.safe_load(saved.read_text("utf-8"))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("extends: bsae.yaml", r"own.yaml: extends: 'bsae.yaml': no such file"),
-        ("extends: recipes/methods/d2e-lroa.yaml", r"no such file. Did you mean 'recipes/methods/d2e-lora.yaml'\?"),
-        ("extends: 7", r"own.yaml: extends: got 7; expected a recipe file or a list of them"),
-        ("extends: [base.yaml, 7]", r"extends: got \['base.yaml', 7\]"),
-        ("extends: list.yaml", r"list.yaml: holds list; expected the sections"),
-        ("extends: broken.yaml", r"broken.yaml: not a YAML file"),
-        ("extends: own.yaml", r"own.yaml: extends itself: .*own.yaml → .*own.yaml"),
-        ("extends: ring.yaml", r"extends itself: .*own.yaml → .*ring.yaml → .*own.yaml"),
-        ("extends: base.yaml\nextend: x", r"unknown key 'extend'"),
-        ("extends: wrong.yaml", r"train.num_train_epochs: got 'many'; .* \(in .*wrong.yaml, which it extends\)"),
-    ],
-)
-def test_what_cannot_be_extended_is_explained(tmp_path: Path, text: str, said: str) -> None:
-    own = write(
-        tmp_path,
-        base=BASE,
-        list="[1]",
-        broken="{",
-        ring="extends: own.yaml",
-        wrong="extends: base.yaml\ntrain: {num_train_epochs: many}",
-        own=text,
-    )
-    with pytest.raises(UserError, match=said):
-        load_recipe(own)
 
 
 def test_an_override_is_not_blamed_on_a_base_and_cannot_extend(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from d2e_sft.config.lookup import bundled_recipes, require_recipe
 from d2e_sft.config.recipe import Recipe, flat, unresolved_yaml
 from d2e_sft.config.reference import as_markdown, explain, json_schema, recipe_keys
-from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
 from tests.command import output_of
 
@@ -40,20 +39,6 @@ def test_a_key_is_found_by_its_name_its_end_and_its_section() -> None:
     assert lora[0] == "model.lora"
     assert "model.lora.use_rslora" in lora
     assert "data.train" in [key.name for key in explain("data")]
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ("train.optin", "train.optin: no such recipe key. Did you mean 'train.optim'?"),
-        ("learing_rate", "learing_rate: no such recipe key. Did you mean 'learning_rate'?"),
-        ("zzzz", "zzzz: no such recipe key.\n"),
-    ],
-)
-def test_what_is_no_key_is_said_with_the_nearest(asked: str, told: str) -> None:
-    with pytest.raises(UserError) as caught:
-        explain(asked)
-    assert str(caught.value).startswith(told)
 
 
 def test_the_page_in_the_docs_is_of_the_keys_as_they_are() -> None:

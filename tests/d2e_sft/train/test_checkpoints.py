@@ -10,8 +10,6 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-import torch
-from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
@@ -166,31 +164,6 @@ def test_an_interrupted_save_leaves_no_checkpoint_and_the_next_one_replaces_it(
     quick_trainer(tmp_path).train()
     assert not (tmp_path / "checkpoint-1" / "stale").exists()
     assert len(checkpoints_of(tmp_path)) == 4
-
-
-@pytest.mark.parametrize("adapter", [False, True])
-def test_large_checkpoints_are_announced_with_the_size_they_will_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], adapter: bool
-) -> None:
-    model: Any = tiny_model()
-    if adapter:
-        model = get_peft_model(model, LoraConfig(r=64, target_modules="all-linear"))
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained)
-    for parameter in trained:
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    model.save_pretrained(tmp_path)
-    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
-    size = sum(path.stat().st_size for path in [*tmp_path.glob("*.safetensors"), tmp_path / "optimizer.pt"])
-    args = TrainingArguments(str(tmp_path), save_strategy="steps", use_cpu=True)
-    assert checkpoints.checkpoint_bytes(model, args) == pytest.approx(size, rel=0.1)
-    callback = WholeCheckpoints(SimpleNamespace(model=model, depends_on={}), 3)
-    state = SimpleNamespace(global_step=0, is_world_process_zero=True)
-    for large, printed in ((2.5 * size, True), (1e9, False)):
-        monkeypatch.setattr(checkpoints, "_LARGE", large)
-        callback.on_train_begin(args, state, None)
-        assert ("GB, the last 3 kept (train.save_total_limit)" in capsys.readouterr().out) == printed
 
 
 def test_a_model_that_was_moved_in_half_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

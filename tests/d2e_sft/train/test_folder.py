@@ -19,7 +19,9 @@ from tests.naive import encoded_rows
 from tests.tiny import tiny_model
 
 
-def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: Path) -> None:
+def test_a_script_that_runs_again_keeps_the_earlier_run(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, model = tmp_path / "run", str(world / "model")
     options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
 
@@ -49,7 +51,9 @@ def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: P
                 trainer(**changes).train(resume_from_checkpoint=given)
             assert told in str(refused.value)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    capsys.readouterr()
     trainer(save_total_limit=5).train(resume_from_checkpoint=True)
+    assert "resumed after step 2 of 2" in capsys.readouterr().out
     assert damage(run, cached=False) is None, "the recipe changed, and the model that was saved is still readable"
     assert len(list(run.glob("checkpoint-*"))) == 2
     with pytest.raises(UserError, match="no such folder; expected a checkpoint-N"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +23,9 @@ from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
 from d2e_sft.train import evaluation, trainer
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.evaluation import ProcessBatches
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
-from d2e_sft.util.errors import UserError
 from tests.factories import log_history, make_world, write_recipe
 from tests.naive import encoded_rows, naive_sums
 from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
@@ -184,20 +181,6 @@ def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monke
     encoded = [encoder.encode(sample) for sample in make_samples(9)]
     tokens = sum(len(item.prompts[view]) + len(item.answer) - 1 for item in encoded for view in views)
     assert 3 * entry["tokens_per_second"] + 2 * first["tokens_per_second"] == pytest.approx(tokens, abs=0.5)
-
-
-def test_a_dry_run_counts_held_out_rows_and_wrong_ones_are_named_with_their_file(world: Path, tmp_path: Path) -> None:
-    write_samples([make_sample(30, split="dev", refined_context=None)], tmp_path / "unrefined.jsonl")
-    dev = f"data.dev={tmp_path}/unrefined.jsonl"
-    with pytest.raises(UserError, match=r"unrefined\.jsonl: sample 's30' .*refined_context is missing"):
-        trained(world, tmp_path / "none", dev)
-    shown: list[str] = []
-    dry_run(recipe_for(world, tmp_path / "none", dev), shown.append)
-    assert re.search(r"training would stop: .*unrefined\.jsonl: sample 's30'", "".join(shown))
-    shown.clear()
-    dry_run(recipe_for(world, tmp_path / "none", "data.max_dev_samples=4"), shown.append)
-    assert f"dev samples: 4 of 7 in {world}/dev.jsonl" in "".join(shown)
-    assert f"evaluations: every 2 steps, on {world}/dev.jsonl" in "".join(shown)
 
 
 def test_plain_sft_has_no_debiased_column_and_rows_that_are_trained_on_are_named(

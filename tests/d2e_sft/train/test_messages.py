@@ -192,7 +192,7 @@ def test_rows_without_contexts_trigger_a_warning_even_if_nothing_else_is_printed
     for objective in ("sft", "d2e"):
         trainer(tmp_path / objective, rows, objective=objective, log_level="error").train()
         printed = " ".join(capsys.readouterr().err.split())
-        assert ("no training row has a context, so the objective d2e has nothing" in printed) == (objective == "d2e")
+        assert ("no training row has a context, so the objective" in printed) == (objective == "d2e")
 
 
 def test_an_evaluation_shows_the_values_of_the_users_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

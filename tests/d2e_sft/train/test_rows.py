@@ -23,7 +23,7 @@ def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
     recipe = Recipe.model_validate({"data": content, "train": {"output_dir": str(tmp_path / "run")}})
     loaded = load_model(str(tmp_path / "model"))
     rows = read_rows(recipe, "training", loaded, progress=False)
-    assert (rows.in_file, len(rows.encoded.whole), len(rows.samples), len(rows.dataset)) == (4, 3, 2, 2)
+    assert (rows.in_file, len(rows.whole), len(rows.samples), len(rows.dataset)) == (4, 3, 2, 2)
     assert describe_rows(recipe, "training", rows) == [
         f"training samples: 2 of 4 in {tmp_path}/train.jsonl (data.max_samples=3)",
         "  1 longer than 400 tokens and dropped",
@@ -31,7 +31,7 @@ def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
     ]
     recipe.data.overlong = "truncate_context"
     rows = read_rows(recipe, "training", loaded, progress=False)
-    assert max(item.longest for item in rows.encoded.kept) <= 400
+    assert max(item.longest for item in rows.kept) <= 400
     assert "  1 longer than 400 tokens, so their contexts are cut" in describe_rows(recipe, "training", rows)
     recipe.data.overlong = "error"
     with pytest.raises(UserError, match=r"train.jsonl: 1 of 3 samples exceed data.max_length=400"):
@@ -55,9 +55,7 @@ def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) 
     content["d2e"] = {"objective": "sft"}
     recipe = Recipe.model_validate(content)
     rows = read_rows(recipe, "training", loaded, progress=False)
-    assert [item.prompts for item in rows.encoded.kept] == [
-        {"original": item.prompts["imagined"]} for item in both.encoded.kept
-    ]
+    assert [item.prompts for item in rows.kept] == [{"original": item.prompts["imagined"]} for item in both.kept]
     assert "  3 whose contexts are left out (data.without_context)" in describe_rows(recipe, "training", rows)
 
 
@@ -122,10 +120,10 @@ def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_pat
     assert [row["rejected"] for row in rows.dataset] == [*expected, []]
     assert "rejected" not in read_rows(recipe, "training", loaded, progress=False).dataset[0]
     # The longer of the two answers counts, also where contexts are cut.
-    longest = rows.encoded.kept[0].longest
+    longest = rows.kept[0].longest
     assert longest == len(rows.dataset[0]["original"]) + len(rows.dataset[0]["rejected"])
     recipe.d2e.objective, recipe.data.max_length, recipe.data.overlong = "prefer", longest - 5, "truncate_context"
     write_samples(samples, tmp_path / "train.jsonl")
     cut = read_rows(recipe, "training", loaded, progress=False)
-    assert max(item.longest for item in cut.encoded.kept) <= longest - 5
+    assert max(item.longest for item in cut.kept) <= longest - 5
     assert [row["rejected"] for row in cut.dataset] == [row["rejected"] for row in rows.dataset]

@@ -19,7 +19,6 @@ from d2e_sft.model.forward import may_leave_parameters_out
 from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.prepare import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
-from d2e_sft.util.errors import UserError
 from tests.naive import encoded_rows
 from tests.tiny import tiny_model
 
@@ -58,20 +57,6 @@ def _step(trainer: D2ETrainer) -> tuple[torch.Tensor, dict[str, float]]:
     start = _weights(trainer).clone()
     trainer.train()
     return _weights(trainer) - start, trainer.state.log_history[0]
-
-
-def test_the_first_line_of_a_training_names_the_objective_and_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    trainer = _trainer(tmp_path, D2ESection(objective="teacher"), micro=2, max_steps=1)
-    capsys.readouterr()
-    trainer.train()
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    named = " ".join(f"{first} {second}".split())
-    assert named.startswith("objective: teacher; others: sft, d2e, prefer")
-    assert "(d2e.objective=NAME)" in named
-    assert max(len(first), len(second)) <= 100
 
 
 def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> None:
@@ -208,17 +193,6 @@ def test_composed_by_contexts_a_step_has_the_loss_and_gradient_that_it_has_other
         contexts = [{i % 2 for i in part} for part in parts]
         assert len(parts) >= 2
         assert max(map(len, contexts)) == 1, "each micro-batch has rows with one context only"
-
-
-def test_rows_per_context_that_shares_no_tokens_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer = _trainer(tmp_path, D2ESection(), micro=4, rows_per_context=4, max_steps=1)
-    trainer.train()
-    assert "train.rows_per_context=4 saves no tokens: no two rows have the same context" in capsys.readouterr().err
-
-
-def test_tokens_beside_accumulation_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"micro_batch_tokens=300 with gradient_accumulation_steps=2"):
-        _trainer(tmp_path, D2ESection(), micro=4, accumulation=2, micro_batch_tokens=300)
 
 
 def test_ddp_looks_for_weights_without_a_gradient_only_where_there_may_be_some(tmp_path: Path) -> None:

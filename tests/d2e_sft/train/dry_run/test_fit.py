@@ -5,18 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from d2e_sft.config.recipe import load_recipe
+from d2e_sft.config.recipe import TrainSection, load_recipe
+from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.shapes import random_model
+from d2e_sft.train.checks import count_steps
 from d2e_sft.train.dry_run.cards import CARDS, Card
 from d2e_sft.train.dry_run.fit import Load, fits_on, utilisation_of
 from d2e_sft.train.dry_run.memory import MemoryEstimate
+from d2e_sft.train.dry_run.plan import Speed, draw
 from d2e_sft.train.dry_run.tokens import estimating_tokenizer, per_word
-from tests.command import output_of, refusal_of
+from tests.command import output_of
+from tests.d2e_sft.train.dry_run.test_report import recipe_in
 from tests.tiny import make_samples
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recipe_in(tmp_path_factory.mktemp("fit"))
+
 
 # Adam on 100 float32 weights; in 16 bits they are half as large.
 WHOLE = MemoryEstimate(weights=400, gradients=400, optimizer=800, activations=1000, largest_layer=40)
@@ -96,15 +107,6 @@ def test_the_command_shows_a_shape_on_cards_without_its_weights(recipe_file: Pat
     assert "this run computes in float32" in output_of("train", recipe_file, "train.batch_size=16", *where)
 
 
-def test_one_launcher_is_shown_where_it_is_named_and_a_share_is_taken(recipe_file: Path) -> None:
-    sizes = ("train.batch_size=16", "train.bf16=true")
-    where = ("--gpu", "rtx4090", "--launch", "zero3-offload", "--processes", 4, "--utilisation", 0.5)
-    printed = output_of("train", recipe_file, *sizes, "--dry-run", "--like", "tiny-qwen3", *where)
-    assert row(printed.split("(4 × rtx4090)\n")[1], " ") == ["zero3-offload"]
-    assert row(printed, "in all") == ["–"]
-    assert "50 % of 165 TFLOP/s" in printed
-
-
 def test_a_run_that_fits_nowhere_says_what_to_try(recipe_file: Path) -> None:
     options = ("train.bf16=true", "--dry-run", "--like", "qwen3-1.7b", "--gpu", "l4")
     printed = output_of("train", recipe_file, *options)
@@ -134,25 +136,32 @@ def test_tokens_are_estimated_by_word_lengths(recipe_file: Path) -> None:
     assert per_word(tokenizer, [one]) == 6 / 4, "It, rained, heavily, ., Why, ?"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--dry-run", "--gpu", "a100"], "--gpu a100: no such card. Did you mean 'a100-80'?"),
-        (["--dry-run", "--like", "qwen3-4"], "--like qwen3-4: no such shape. Did you mean 'qwen3-4b'?"),
-        (["--dry-run", "--tokenizer", "x"], "--tokenizer x: needs --like"),
-        (["--dry-run", "--utilisation", "0.4"], "--utilisation 0.4: needs --gpu"),
-        (["--like", "qwen3-4b"], "--like: nothing is trained with it"),
-        (["--gpu", "h100"], "--gpu: nothing is trained with it"),
-        (["--dry-run", "--gpu", "h100", "--launch", "zero9"], "--launch zero9: no such launcher"),
-        (["--dry-run", "--gpu", "h100", "model.quantization=4bit", "model.lora={}"], "quantization=4bit cannot be"),
-    ],
-)
-def test_what_does_not_exist_or_fit_together_is_refused(recipe_file: Path, options: list[str], said: str) -> None:
-    assert said in refusal_of("train", recipe_file, *options)
-
-
 def test_cards_are_found_by_the_names_that_torch_reports() -> None:
     names = {"NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-40GB": "a100-40", "NVIDIA A100-SXM4-80GB": "a100-80"}
     names |= {"NVIDIA L40S": "l40s", "NVIDIA L4": "l4", "NVIDIA GeForce RTX 4090": "rtx4090", "NVIDIA H200": "h200"}
     for reported, name in names.items():
         assert next(card for card, facts in CARDS.items() if facts.named in reported) == name
+
+
+def test_time_is_micro_batches_and_optimiser_steps() -> None:
+    train = TrainSection(output_dir="x", batch_size=8, per_device_train_batch_size=4, num_train_epochs=2)
+    steps = count_steps(train, samples=18, processes=1)
+    assert (steps.micro_batches, steps.per_epoch, steps.total) == (5, 3, 6)
+    assert Speed(per_micro_batch=2.0, per_step=0.5, micro_batches=1).of_run(steps) == 10 * 2.0 + 6 * 0.5
+    steps = count_steps(train.model_copy(update={"max_steps": 4}), 18, 1)  # the last of each epoch has one micro-batch
+    assert Speed(per_micro_batch=2.0, per_step=0.0, micro_batches=1).of_run(steps) == (5 + 2) * 2.0
+
+
+@pytest.mark.parametrize(("packing", "heaviest"), [("batched", "wide"), ("shared_batch", "full")])
+def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
+    recipe_file: Path, packing: str, heaviest: str
+) -> None:
+    wide = {"original": [1] * 50, "imagined": [2] * 10, "refined": [3] * 10, "answer": [4]}
+    full = {"original": [1] * 40, "imagined": [2] * 40, "refined": [3] * 40, "answer": [4]}
+    recipe = load_recipe(recipe_file, ["train.batch_size=1", "train.per_device_train_batch_size=1"])
+    layout: Any = Layout(packing, "sdpa")  # type: ignore[arg-type]
+    drawn = draw(recipe, [wide, full], layout, count_steps(recipe.train, 2, 1))
+    assert drawn.heaviest == [["wide", "full"].index(heaviest)]
+    # The refined view is the original one, so it costs nothing: 2 × 50 tokens of the wider row against 3 × 40.
+    equal = {**wide, "refined": wide["original"]}
+    assert draw(recipe, [equal, full], layout, count_steps(recipe.train, 2, 1)).heaviest == [1]
