@@ -75,7 +75,7 @@ _REMEDY = "pip install d2e-sft with its dependencies: pip install -e . in its cl
 # Verb → its subcommands that live in a package which the verb's own may not import.
 _ADDED = {
     "data": {
-        "tag": ("eval.commands.data.tag", "tag"),
+        "tag": ("eval.commands.tag", "tag"),
         "wiqa-questions": ("eval.commands.wiqa", "wiqa_questions"),
     }
 }

@@ -1,1 +1,0 @@
-"""Verbs of the `d2e` command that evaluate, compare and report."""

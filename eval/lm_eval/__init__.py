@@ -1,1 +1,0 @@
-"""PIPER for lm-evaluation-harness: its rows as tasks, and debiased decoding as a model class."""

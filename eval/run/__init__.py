@@ -1,1 +1,0 @@
-"""Decoding a benchmark: settings, engines, and answers kept as they come."""

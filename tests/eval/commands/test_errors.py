@@ -71,12 +71,6 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
             {},
             "--setting cot --max-samples 1 --seed 3 --max-new-tokens 512 --engine vllm",
         ),
-        ({"answer": "likelihood", "normalise": "tokens"}, {}, "--answer likelihood --normalise tokens"),
-        (
-            {"engine": "openai", "environment": {"endpoint": "http://localhost:8000/v1"}},
-            {"dtype": None, "temperature": None},
-            "--engine openai --base-url http://localhost:8000/v1 --temperature default",
-        ),
         (
             {"prompt_set": "mine", "prompt_set_given": "sets/mine.yaml"},
             {"dtype": "bfloat16", "temperature": 0},
@@ -110,18 +104,6 @@ def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_
     assert "<b>bold" not in page
     assert "http" not in page
     assert (run / "eval" / "mini" / "error_patterns.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_an_empty_output_without_the_context_is_shown_and_a_run_may_have_no_errors(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, False)])
-    nothing = prediction(1, False).model_copy(update={"output": "", "answer": [], "extraction": "none"})
-    write_predictions([nothing], run / "blind.jsonl")
-    output_of("errors", run, "--without-context", run / "blind.jsonl")
-    page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
-    assert '<dt>Without the context</dt><dd><span class="quiet">an empty output</span></dd>' in page
-    reordered = choice(1, False, format="mcq", f1=1.0, set_accuracy=1.0)  # right, in another order
-    printed = output_of("errors", make_run(tmp_path / "right", [reordered, prediction(0, True)]))
-    assert "0 of 2 predictions are wrong" in printed
 
 
 def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer) -> None:

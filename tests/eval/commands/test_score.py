@@ -37,14 +37,6 @@ def test_scores_are_printed_as_tables_or_json_and_written(tmp_path: Path) -> Non
     assert scores == json.loads(output_of("score", "boxes", tmp_path / "run", "--gold", tmp_path, "--json", "-"))
 
 
-@pytest.mark.parametrize("option", ["--predictions", "--gold"])
-def test_a_file_that_is_not_there_is_named_by_its_option(tmp_path: Path, option: str) -> None:
-    files = {"--predictions": save(tmp_path / "p.jsonl", []), "--gold": save(tmp_path / "test.jsonl", ROWS)}
-    files[option] = tmp_path / "none.jsonl"
-    error = refusal_of("score", "boxes", *(part for pair in files.items() for part in pair))
-    assert f"{option} {tmp_path / 'none.jsonl'}: no such file" in error
-
-
 def documented() -> dict[str, str]:
     """The example files of docs/reference/systems.md by the arguments of `d2e score`."""
     text = (Path(__file__).parents[3] / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
@@ -117,17 +109,6 @@ def test_several_files_are_compared_with_names_a_plot_and_latex(tmp_path: Path) 
     assert content["scores"]["A"]["accuracy"] == pytest.approx(2 / 6)
     assert content["comparison"]["scores"][1]["change"] == pytest.approx(0.5)
     assert output_of("score", "wiqa", *files, "--gold", gold, "--latex", "-").startswith("% \\usepackage{booktabs")
-
-
-def test_files_of_rows_are_compared_as_runs_are(tmp_path: Path) -> None:
-    rows = [make_sample(n, dataset="keys", split="test", answers=["garage"]) for n in range(4)]
-    bench = save_bench(tmp_path / "bench", rows)
-    files = [tmp_path / "one.jsonl", tmp_path / "two.csv"]
-    save(files[0], [{"id": row.id, "output": "attic"} for row in rows])
-    save(files[1], [{"id": row.id, "output": "The answer is: garage"} for row in rows])
-    printed = output_of("score", "rows", *files, "--gold", bench, "--latex", tmp_path / "t.tex")
-    assert "two against one: mean +100.0" in printed
-    assert "mean of EM and F1" in (tmp_path / "t.tex").read_text()
 
 
 def test_what_is_scored_can_be_compared_reported_and_laid_out(tmp_path: Path) -> None:

@@ -20,14 +20,6 @@ def test_out_takes_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "start"), [("t.tex", "% \\usepackage"), ("t.json", "{"), ("t.md", "PIPER"), ("t", "PIPER")]
-)
-def test_without_a_format_the_file_s_ending_says_it(tmp_path: Path, name: str, start: str) -> None:
-    printed(run(tmp_path / "run"), "--out", tmp_path / name)
-    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
-
-
-@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["other"], "scored on none of the datasets of the layout 'piper'"),
@@ -49,19 +41,6 @@ def test_what_cannot_be_laid_out_is_one_message(
     run(Path("subset"), subset={"per_group": 2, "seed": 0, "of": 30})
     run(Path("other"), {("boxes", "temporal"): 10.0}, bench="boxes")
     assert said in refusal_of("table", *arguments)
-
-
-def test_the_terminal_has_a_part_for_each_relation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS")
-    names = [f"run-{number}-with-a-name-that-no-column-should-have-to-hold" for number in range(10)]
-    text = printed(*(run(tmp_path / name) for name in names), "--format", "text")
-    assert max(map(len, text.splitlines())) <= 100
-    parts = text.split("\n\n")
-    assert [part.splitlines()[0] for part in parts[1:5]] == [
-        "Temporal", "Causal", "Counterfactual", "Subevent&Conditional",
-    ]  # fmt: skip
-    assert parts[1].splitlines()[1].split() == ["Models", "Tem.", "Tim.", "Tra.", "Mct.", "Cid.", "Avg."]
-    assert all(name in part for name in names for part in parts[1:5])
 
 
 def test_a_system_has_a_table_of_its_measures(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from eval.commands.lm_eval import TASKS
-from eval.lm_eval.loglikelihood import ContinuationEncoder
-from eval.lm_eval.model import D2ELM
+from eval.lm_eval.model import D2ELM, ContinuationEncoder
 from tests.command import d2e
 from tests.factories import predictions, scores_of
 from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer

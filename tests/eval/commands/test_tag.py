@@ -11,7 +11,7 @@ from d2e_sft.data.built import taggers
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from tests.command import call, output_of, refusal_of
 from tests.data_builders.own_rows import write
-from tests.factories import scores_of, write_recipe
+from tests.factories import scores_of
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 ROWS = "question,answer,context\n" + "".join(
@@ -35,8 +35,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             save_tiny_model(folder / name, seed=seed)
         spec = write(folder, mine_csv=ROWS, mine_yaml=SPEC)
         output_of("data", "build", "--datasets", spec, "--out", folder / "mine")
-        printed = tag(folder / "mine", folder / "model", folder / "tagged")
-    (folder / "printed").write_text(printed)
+        tag(folder / "mine", folder / "model", folder / "tagged")
     return folder
 
 
@@ -58,16 +57,13 @@ def test_rows_get_three_fields_and_stay_otherwise_as_they_are(world: Path) -> No
     assert all((row.meta["tag"]["probability"] is None) == (not row.habit) for row in after)
 
 
-def test_manifest_card_and_output_say_who_made_the_tags(world: Path) -> None:
+def test_manifest_and_card_say_who_made_the_tags(world: Path) -> None:
     manifest = json.loads((world / "tagged" / "manifest.json").read_text())
     assert manifest["tags"]["model"] == str(world / "model")
     assert manifest["tags"]["identity"].startswith("sha256:")
     splits = manifest["datasets"]["mine"]["splits"]
     assert [sum(splits[split]["rows_by_subset"].values()) for split in ("train", "test")] == [9, 3]
-    card = (world / "tagged" / "README.md").read_text()
-    assert f"d2e data tag OUT --model {world / 'model'}" in card
-    assert "sure and wrong (conflict)" in card
-    assert "unknown  no answer" in (world / "printed").read_text()
+    assert f"d2e data tag OUT --model {world / 'model'}" in (world / "tagged" / "README.md").read_text()
 
 
 def test_the_model_of_the_tags_is_no_news_and_another_is_told_in_one_line(world: Path) -> None:
@@ -78,18 +74,6 @@ def test_the_model_of_the_tags_is_no_news_and_another_is_told_in_one_line(world:
         assert called.status == 0, called.err
         assert ("tagged with the habit of" in called.err) == (name == "other")
         assert scores_of(world / f"run-{name}", "tagged")["tagged_by"] == [str(world / "model")]
-
-
-def test_a_run_of_the_model_may_use_its_tags(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = f"data.train={world / 'tagged' / 'train.parquet'}"
-    for name, told in (("model", False), ("other", True)):
-        recipe = write_recipe(world, world / "runs" / name, f"model.name={world / name}", train, "d2e.objective=sft")
-        called = call("train", recipe, "train.max_steps=1")
-        assert called.status == 0, called.err
-        assert ("9 rows were tagged with the habit of" in called.err) == told
-    called = call("eval", world / "runs" / "model", "--bench", world / "tagged", "--max-new-tokens", 6)
-    assert called.status == 0, called.err
-    assert "tagged with the habit of" not in called.err
 
 
 def test_a_file_of_rows_is_tagged_into_a_file(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
