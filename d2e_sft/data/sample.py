@@ -243,19 +243,16 @@ def check_readable(path: Path) -> None:
 
 def check_ending(path: Path, verb: str = "write") -> None:
     """Raise UserError unless the file is `.parquet` or `.jsonl`."""
-    if path.suffix not in (".parquet", ".jsonl"):
-        ending = path.suffix or "a file without an ending"
-        describes = path.suffix in (".yaml", ".yml")
-        spec, first = (
-            (path, "build its rows")
-            if describes
-            else (Path("mine.yaml"), "describe the rows in a file mine.yaml, build them")
-        )
-        build = f"{first}, and name what is written:\n    d2e data build --datasets {spec} --out data/{spec.stem}"
-        raise UserError(
-            f"{path}: cannot {verb} {ending}; expected .parquet or .jsonl",
-            remedy=build if verb == "read" else f"name one that ends so, as {path.stem}.jsonl",
-        )
+    if path.suffix in (".parquet", ".jsonl"):
+        return
+    spec, first = Path("mine.yaml"), "describe the rows in a file mine.yaml, build them"
+    if path.suffix in (".yaml", ".yml"):
+        spec, first = path, "build its rows"
+    remedy = f"name one that ends so, as {path.stem}.jsonl"
+    if verb == "read":
+        remedy = f"{first}, and name what is written:\n    d2e data build --datasets {spec} --out data/{spec.stem}"
+    ending = path.suffix or "a file without an ending"
+    raise UserError(f"{path}: cannot {verb} {ending}; expected .parquet or .jsonl", remedy)
 
 
 def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
