@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
-import re
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from d2e_sft.data.sample import EventSample, read_samples
-from data_builders.build.options import BuildOptions
-from data_builders.build.run import build
+from d2e_sft.data.sample import EventSample
 from data_builders.swap.candidates import SwapOptions
 from data_builders.swap.swap import Habits, Swaps, with_twins
-from tests.command import output_of
-from tests.data_builders.own_rows import write
 
 KEY, BOX = "Where is the key?", "Where is box {n}?"
 
@@ -107,45 +99,3 @@ def test_a_habit_of_its_own_and_missing_evidence_leave_the_training_rows_aside()
     assert "habits" not in swaps.describe()
     (row,), _ = _twins(_row(KEY, "the shop", context="Look there."), train=USUAL)  # cannot be swapped
     assert (row.subset, row.habit) == (None, [])
-
-
-def test_a_build_tags_natural_conflicts_and_says_which_habits_it_found(tmp_path: Path) -> None:
-    places = ("the barn", "the attic", "the cold store")
-    lines = [
-        f"Crate {n} is kept in {place} by {'Ann' if n % 2 else 'Bob'}.,Where is crate {n}?,{place}"
-        for n, place in ((n, "the workshop" if n % 5 else places[n // 5 % 3]) for n in range(200))
-    ]
-    rows = "\n".join(["context,question,answer", *lines, ""])
-    spec = write(tmp_path, mine_csv=rows, mine_yaml="train: mine.csv\ntest: 0.2\nformat: qa\nrelation: none\n")
-    printed, built = [], []
-    for swap in ("0", "0.5"):
-        out = tmp_path / f"out-{swap}"
-        printed.append(output_of("data", "build", "--datasets", spec, "--out", out, "--swap", swap, "--swap-test", 1))
-        built.append(read_samples(out / "test.parquet"))
-    assert built[0] == built[1]  # swapping the training rows changes no habit
-    assert "habits of mine test: 40 'the workshop'\n" in printed[0]
-    assert len(built[0]) == 80
-    for row, twin in zip(built[0][::2], built[0][1::2], strict=True):
-        [said], [changed] = row.answers, twin.answers
-        assert re.fullmatch(rf"Crate \d+ is kept in {said} by \w+\.", row.context)
-        assert twin.context == row.context.replace(said, changed)
-        assert row.subset == ("aligned" if said == "the workshop" else "conflict")
-        assert (twin.subset, changed == "the workshop") == ("conflict", False)
-        assert row.habit == twin.habit == ["the workshop"]
-    counts = Counter(row.subset for row in built[0])
-    assert f"subsets of mine test: {counts['aligned']} aligned, {counts['conflict']} conflict\n" in printed[0]
-    manifest = json.loads((tmp_path / "out-0" / "manifest.json").read_text())
-    assert manifest["swap-test"]["datasets"]["mine"]["habits"] == {"the workshop": 40}
-    assert "The `habit` of 40 of the 40 pairs" in (tmp_path / "out-0" / "README.md").read_text()
-
-
-def test_too_few_aligned_rows_are_a_warning_like_too_few_conflict_rows(tmp_path: Path) -> None:
-    train = "".join(f"It is in the shed.,Where is box {n}?,the shed\n" for n in range(20))
-    test = "".join(f"It is in the barn.,Where is box {n}?,the barn\n" for n in range(20))
-    head, extra = "context,question,answer\n", "It is in the attic.,Where is box 1?,the attic\n"
-    spec = "train: mine.csv\ntest: test.csv\nformat: qa\nrelation: none\n"
-    path = write(tmp_path, mine_csv=head + train + extra, test_csv=head + test, mine_yaml=spec)
-    result = build(BuildOptions([str(path)], tmp_path / "out", swap_test=1))
-    assert result.manifest["datasets"]["mine"]["splits"]["test"]["rows_by_subset"] == {"conflict": 40}
-    [warning] = result.warnings
-    assert warning.startswith("mine test: 0 aligned rows; 20 are needed to compare by subset")

@@ -110,6 +110,8 @@ def test_the_answers_of_a_reply(reply: str, answers: list[str] | None) -> None:
         (["--swap", "0.5", "--swap-model", "nowhere/at/all"], "nowhere/at/all"),
         (["--swap", "0.5", "--swap-pool", "model"], "swap.pools has model without one"),
         (["--swap", "0.5", "--swap-pool", "words"], "'options', 'lists', 'dataset' or 'model'"),
+        (["--swap", "0.5", "--swap-pool", "lists", "--swap-model", "m"], "expected model among them"),
+        (["--swap", "0.5", "swap.dtype=bfloat16"], "swap.dtype without --swap-model"),
     ],
 )
 def test_a_build_refuses_what_it_cannot_use_before_it_reads(arguments: list[str], words: str, tmp_path: Path) -> None:

@@ -1,0 +1,233 @@
+"""Builds with swaps: what is replaced, what it is counted as, and the warnings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.text.mentions import exchanged
+from tests.command import output_of
+from tests.data_builders.boxes.simulation import contents_by_text
+from tests.data_builders.own_rows import QA, QA_ROWS, write
+from tests.data_builders.reading import build_splits
+
+Built = dict[str, list[EventSample]]
+
+
+@pytest.fixture(scope="module")
+def habit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built, Path]:
+    """The habit task, its rows with half of the training swapped, and the folder of the latter."""
+    settings = ["train_samples=200", "test_samples=20", "strength=0.95"]
+    folder = tmp_path_factory.mktemp("habit")
+    plain = build_splits(folder / "plain", "habit", *settings)
+    return plain, build_splits(folder / "swapped", "habit", *settings, swap=0.5), folder / "swapped"
+
+
+def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_unchanged(
+    habit: tuple[Built, Built, Path],
+) -> None:
+    plain, swapped, _ = habit
+    assert swapped["test"] == plain["test"]
+    assert len(swapped["train"]) == len(plain["train"]) == 200
+    changed = [(old, new) for old, new in zip(plain["train"], swapped["train"], strict=True) if old != new]
+    assert len(changed) == 100
+    for old, new in changed:
+        assert new.id == f"{old.id}-swapped"
+        assert (new.question, new.habit, new.subset) == (old.question, old.habit, "conflict")
+        assert new.meta["swapped"] == {"from": old.answers[0], "to": new.answers[0], "pool": "dataset"}
+        assert new.answers[0] not in (*old.answers, *old.habit)
+
+
+def test_the_answer_follows_from_swapped_stories_and_the_original_can_be_restored(
+    habit: tuple[Built, Built, Path],
+) -> None:
+    plain, swapped, _ = habit
+    for old, new in zip(plain["train"], swapped["train"], strict=True):
+        moves = rf"[Tt]he {new.meta['thing']} (?:is in|to) the (\w+)\."
+        for text in (new.context, new.refined_context or ""):
+            assert re.findall(moves, text)[-1] == new.answers[0]
+        if both := new.meta.get("swapped"):
+            back = {both["to"]: both["from"], both["from"]: both["to"]}
+            assert exchanged(new.context, back) == old.context
+            assert exchanged(new.refined_context or "", back) == old.refined_context
+
+
+def test_manifest_and_card_count_the_swaps(habit: tuple[Built, Built, Path]) -> None:
+    folder = habit[2]
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    entry = {"rows": 200, "wanted": 100, "swapped": 100, "pools": {"dataset": 100}, "refused": {}}
+    assert manifest["swap"] == {"share": 0.5, "datasets": {"habit": entry}}
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| habit | train | 200 | 100 | 100 | 100 dataset |" in card
+    assert "--swap 0.5" in card
+
+
+def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
+    settings = ["boxes.train_samples=5", "boxes.test_samples=40", "swap.pools=lists,dataset"]
+    result = build(BuildOptions(["boxes"], tmp_path, swap_test=0.25, settings=settings))
+    counts = result.manifest["swap-test"]["datasets"]["boxes"]
+    assert (counts["rows"], counts["wanted"], counts["pools"]) == (40, 10, {"dataset": 10})
+    assert sum(row.subset == "conflict" for row in read_samples(tmp_path / "test.parquet")) == 10
+    assert result.manifest["options"]["swap"]["pools"] == "lists,dataset"
+    assert result.warnings == [
+        "boxes test: never swapped: 'nothing': 0 of 6; a habit of these answers is not measured",
+        "boxes test: 10 conflict rows; 20 are needed to compare by subset: more test rows (a larger `test`), or "
+        "--swap-test 1",
+    ]
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "--swap-test 0.25" in card
+    assert "swap.pools=lists,dataset" in card
+
+
+def _habit_of_one_length(rows: int, usual: str) -> str:
+    """Own rows of which the usual answer has as many words as no other: every fourth row is answered otherwise."""
+    others = ("the cold store", "the paint room", "the loading dock")
+    lines = [
+        f"{n} is kept in {place}.,Where is {n}?,{place}"
+        for n, place in ((f"crate {100 + n}", usual if n % 4 else others[n // 4 % 3]) for n in range(rows))
+    ]
+    return "\n".join(["context,question,answer", *lines, ""])
+
+
+def test_a_habit_of_another_length_than_other_answers_gets_conflict_rows(tmp_path: Path) -> None:
+    spec = "train: mine.csv\ntest: test.csv\nformat: qa\nrelation: none\n"
+    # In the test rows, nothing but the habit is an answer; the others are those of the training rows.
+    test = "context,question,answer\n" + "".join(
+        f"Box {n} is kept in the workshop.,Where is box {n}?,the workshop\n" for n in range(25)
+    )
+    path = write(tmp_path, mine_csv=_habit_of_one_length(40, "the workshop"), test_csv=test, mine_yaml=spec)
+    result = build(BuildOptions([str(path)], tmp_path / "out", swap=0.5, swap_test=1))
+    assert result.warnings == []
+    twins = [row for row in read_samples(tmp_path / "out" / "test.parquet") if row.subset == "conflict"]
+    assert len(twins) == 25
+    for twin in twins:
+        [place] = twin.answers
+        assert place in ("the cold store", "the paint room", "the loading dock")
+        assert twin.context.endswith(f" is kept in {place}.")
+
+
+def test_frequent_answers_that_were_never_swapped_are_named(tmp_path: Path) -> None:
+    rows = _habit_of_one_length(40, "nothing but a shelf that nobody had seen before")
+    path = write(tmp_path, mine_csv=rows, mine_yaml=QA)
+    result = build(BuildOptions([str(path)], tmp_path / "out", swap=1))
+    assert result.warnings[1:] == [
+        "mine train: never swapped: 'nothing but a shelf that nobody had seen before': 0 of 30; a habit of these "
+        "answers stays as it is"
+    ]
+
+
+@pytest.mark.parametrize(("more", "warns"), [("", True), (",choices", False)])
+def test_a_single_replacement_of_the_usual_answer_is_a_new_habit(tmp_path: Path, more: str, warns: bool) -> None:
+    lines = [
+        f"Crate {n} is kept in {place}.,Where is crate {n}?,{place}" + (",the attic|the yard|the loft" if more else "")
+        for n, place in ((n, "the barn" if n % 8 == 7 else "the shed") for n in range(40))
+    ]
+    spec = QA + ("columns: {choices: choices}\n" if more else "")
+    path = write(tmp_path, mine_csv="\n".join([f"context,question,answer{more}", *lines, ""]), mine_yaml=spec)
+    warnings = build(BuildOptions([str(path)], tmp_path / "out", swap=0.5)).warnings
+    rows = read_samples(tmp_path / "out" / "train.parquet")
+    new = Counter(row.answers[0] for row in rows if row.meta.get("swapped", {}).get("from") == "the shed")
+    if not warns:
+        assert (max(new.values()) * 2 <= new.total(), warnings) == (True, [])
+        return
+    assert set(new) == {"the barn"}
+    count = f"{new.total()} of {new.total()} swapped rows: a new habit"
+    remedy = "list other answers in the column `choices` (docs/how-to/own-data.md)"
+    assert warnings == [f"mine train: 'the shed' became 'the barn' in {count}; remedy: {remedy}"]
+
+
+@pytest.mark.parametrize(("lacking", "warns"), [(1, False), (2, True)])
+def test_a_twentieth_of_the_contexts_without_their_answer_is_worth_a_warning(
+    tmp_path: Path, lacking: int, warns: bool
+) -> None:
+    changed = _habit_of_one_length(30, "the shed").replace("kept in the shed", "kept in a hut", lacking)
+    path = write(tmp_path, mine_csv=changed, mine_yaml=QA)
+    warnings = build(BuildOptions([str(path)], tmp_path / "out")).warnings
+    assert [w.partition("(")[0] for w in warnings] == [
+        f"mine train: {lacking} of 30 contexts lack their answer "
+    ] * warns
+    assert all(w.endswith("shorten the answers to words of the context") for w in warnings)
+
+
+def test_contexts_that_lack_their_answers_are_told_and_cannot_be_swapped(tmp_path: Path) -> None:
+    rows = _habit_of_one_length(8, "the shed").replace(",the ", ",in the ")
+    path = write(tmp_path, mine_csv=rows.replace(" is kept in", " is kept near"), mine_yaml=QA)
+    [warning] = build(BuildOptions([str(path)], tmp_path / "out")).warnings
+    assert warning.startswith("mine train: 8 of 8 contexts lack their answer (the first: mine-train-2)")
+    with pytest.raises(UserError, match=r"8 the context lacks the answer\)\n  remedy: drop it, check the columns"):
+        build(BuildOptions([str(path)], tmp_path / "swapped", swap=0.5))
+
+
+def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Built, Path]) -> None:
+    settings = ["train_samples=200", "test_samples=20", "strength=0.95", "seed=0"]
+    assert build_splits(tmp_path / "again", "habit", *settings, swap=0.5) == habit[1]
+    assert build_splits(tmp_path / "other", "habit", *settings, seed=1, swap=0.5)["train"] != habit[1]["train"]
+
+
+def test_answers_of_swapped_boxes_follow_from_the_text(tmp_path: Path) -> None:
+    settings = ["train_samples=150", "test_samples=5", "operations=4"]
+    swapped = [row for row in build_splits(tmp_path, "boxes", *settings, swap=0.5)["train"] if "swapped" in row.meta]
+    assert len(swapped) == 75
+    for row in swapped:
+        contents = set(re.findall(r"the (\w+)", row.answers[0]))
+        assert contents_by_text(row.context, strict=True)[str(row.meta["box"])] == contents
+
+
+def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--swap 1: nothing was swapped in \d+ rows \(\d+ .* label\)"):
+        build(BuildOptions(["tracie"], tmp_path / "out", raw, swap=1.0))
+    with pytest.raises(UserError, match=r"--swap 0.001: .* 20 rows \(the share is less than one row\)"):
+        build_splits(tmp_path / "few", "habit", "train_samples=20", swap=0.001)
+    spec = write(tmp_path, mine_csv=QA_ROWS, mine_yaml=QA)
+    with pytest.raises(UserError, match=r"--swap-test 0.5: nothing .* \(there are no test rows\)"):
+        build(BuildOptions([str(spec)], tmp_path / "own", swap_test=0.5))
+
+
+def test_a_build_tags_natural_conflicts_and_says_which_habits_it_found(tmp_path: Path) -> None:
+    places = ("the barn", "the attic", "the cold store")
+    lines = [
+        f"Crate {n} is kept in {place} by {'Ann' if n % 2 else 'Bob'}.,Where is crate {n}?,{place}"
+        for n, place in ((n, "the workshop" if n % 5 else places[n // 5 % 3]) for n in range(200))
+    ]
+    rows = "\n".join(["context,question,answer", *lines, ""])
+    spec = write(tmp_path, mine_csv=rows, mine_yaml="train: mine.csv\ntest: 0.2\nformat: qa\nrelation: none\n")
+    printed, built = [], []
+    for swap in ("0", "0.5"):
+        out = tmp_path / f"out-{swap}"
+        printed.append(output_of("data", "build", "--datasets", spec, "--out", out, "--swap", swap, "--swap-test", 1))
+        built.append(read_samples(out / "test.parquet"))
+    assert built[0] == built[1]  # swapping the training rows changes no habit
+    assert "habits of mine test: 40 'the workshop'\n" in printed[0]
+    assert len(built[0]) == 80
+    for row, twin in zip(built[0][::2], built[0][1::2], strict=True):
+        [said], [changed] = row.answers, twin.answers
+        assert re.fullmatch(rf"Crate \d+ is kept in {said} by \w+\.", row.context)
+        assert twin.context == row.context.replace(said, changed)
+        assert row.subset == ("aligned" if said == "the workshop" else "conflict")
+        assert (twin.subset, changed == "the workshop") == ("conflict", False)
+        assert row.habit == twin.habit == ["the workshop"]
+    counts = Counter(row.subset for row in built[0])
+    assert f"subsets of mine test: {counts['aligned']} aligned, {counts['conflict']} conflict\n" in printed[0]
+    manifest = json.loads((tmp_path / "out-0" / "manifest.json").read_text())
+    assert manifest["swap-test"]["datasets"]["mine"]["habits"] == {"the workshop": 40}
+    assert "The `habit` of 40 of the 40 pairs" in (tmp_path / "out-0" / "README.md").read_text()
+
+
+def test_too_few_aligned_rows_are_a_warning_like_too_few_conflict_rows(tmp_path: Path) -> None:
+    train = "".join(f"It is in the shed.,Where is box {n}?,the shed\n" for n in range(20))
+    test = "".join(f"It is in the barn.,Where is box {n}?,the barn\n" for n in range(20))
+    head, extra = "context,question,answer\n", "It is in the attic.,Where is box 1?,the attic\n"
+    spec = "train: mine.csv\ntest: test.csv\nformat: qa\nrelation: none\n"
+    path = write(tmp_path, mine_csv=head + train + extra, test_csv=head + test, mine_yaml=spec)
+    result = build(BuildOptions([str(path)], tmp_path / "out", swap_test=1))
+    assert result.manifest["datasets"]["mine"]["splits"]["test"]["rows_by_subset"] == {"conflict": 40}
+    [warning] = result.warnings
+    assert warning.startswith("mine test: 0 aligned rows; 20 are needed to compare by subset")
