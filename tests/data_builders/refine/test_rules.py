@@ -1,4 +1,4 @@
-"""The extractive refiner keeps relevant sentences, verbatim and in order."""
+"""The extractive refiner keeps relevant sentences and clauses, and what the answer needs whatever its score."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.relevance import labelled_datasets
+from d2e_sft.util.errors import UserError
+from data_builders.build.options import parse_settings
+from data_builders.refine.relevance import Asked, best_occurrence, labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.text.sentences import split_sentences
 from tests.tiny import make_sample
@@ -18,17 +20,19 @@ RED = "Red one. Red two. Red three. Red four. Red five."
 DIALOGUE = "A: Hello. Nice day.\nB: My roof leaks. It rains in.\nA: Call a roofer."
 ANSWERED = "Ann sold her boat. It rained. The price was two coins."
 COINS = "Coins fell. Snow fell. Ann found coins in her boat."
+FIRE = "A fire broke out. Cats slept. The roof fell. Dogs slept."
+BANK = "However, we think that rates fell in May because the bank, a state firm, sold bonds, which hurt exporters."
+WAR = "In June, a war began (far away). It lasted years. Then, oddly, Ann moved to Oslo, where she sold boats."
 DEFAULT = RefinerOptions()
 
 
 def _sample(number: int = 0, **changes: object) -> EventSample:
-    fields: dict[str, object] = {
+    fields = {
         "context": "A storm came. The negative film was lost.",
         "refined_context": None,
         "question": "What came?",
-        "answers": ["negative"],
     }
-    return make_sample(number, **(fields | changes))
+    return make_sample(number, **{**fields, "answers": ["negative"], **changes})
 
 
 def _nli(context: str, question: str) -> dict[str, object]:
@@ -42,11 +46,8 @@ def _boat(context: str, answer: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("sample", "options", "refined"),
     [
-        (
-            _nli(STORY, "Mia buys coffee before the train arrives"),
-            {},
-            "Mia packed a bag. The train was late. A stranger sold her coffee.",
-        ),
+        (_nli(STORY, "Mia buys coffee before the train arrives"), {},
+         "Mia packed a bag. The train was late. A stranger sold her coffee."),
         (_nli("The dam broke.", "Why was it dry?"), {}, "The dam broke."),
         (_nli(STORY, "Xylophone?"), {}, STORY),  # no word of the question: the whole context
         # Turns stay whole.
@@ -65,18 +66,10 @@ def _boat(context: str, answer: str) -> dict[str, object]:
         (_boat(ANSWERED, "It rained. The price"), {"max_share": 0.3}, ANSWERED),  # over two sentences
         (_boat(COINS, "coins"), {"max_share": 0.1}, "Ann found coins in her boat."),  # the most relevant occurrence
         # So do all spans that the source names.
-        (
-            {
-                "context": "A fire broke out. Cats slept. The roof fell. Dogs slept.",
-                "question": "What happened?",
-                "answers": ["fire broke out; roof fell"],
-                "meta": {"spans": ["fire broke out", "roof fell"]},
-            },
-            {"max_share": 0.1},
-            "A fire broke out. The roof fell.",
-        ),
+        ({"context": FIRE, "question": "What happened?", "answers": ["fire broke out; roof fell"],
+          "meta": {"spans": ["fire broke out", "roof fell"]}}, {"max_share": 0.1}, "A fire broke out. The roof fell."),
     ],
-)
+)  # fmt: skip
 def test_sentences_that_share_words_with_the_question_or_have_the_answer_are_kept(
     sample: dict[str, object], options: dict[str, Any], refined: str
 ) -> None:
@@ -91,10 +84,8 @@ def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
             " ".join(rng.choices(words, k=rng.randint(1, 6))).capitalize() + rng.choice(".!?")
             for _ in range(rng.randint(1, 8))
         ]
-        context = " ".join(sentences)
-        asked = _sample(**_nli(context, " ".join(rng.choices(words, k=3))))
-        kept = split_sentences(refine(asked, DEFAULT).refined_context or "")
-        remaining = iter(sentences)
+        asked = _sample(**_nli(" ".join(sentences), " ".join(rng.choices(words, k=3))))
+        kept, remaining = split_sentences(refine(asked, DEFAULT).refined_context or ""), iter(sentences)
         assert kept
         assert all(sentence in remaining for sentence in kept)
 
@@ -112,12 +103,136 @@ def test_options_that_all_rows_of_a_dataset_share_are_labels_not_query() -> None
     assert refine(rows[0], DEFAULT, labelled_datasets(rows)).refined_context == "A storm came."
 
 
-def test_an_existing_refined_context_stays() -> None:
+def test_options_and_an_existing_refined_context() -> None:
     sample = _sample(refined_context="exact")
     assert refine(sample, DEFAULT) is sample
-
-
-def test_a_model_is_for_embeddings_only() -> None:
     assert RefinerOptions(scorer="embedding", model="me/mine", pooling="last").model == "me/mine"
     with pytest.raises(ValueError, match=r"refine\.model with refine\.scorer=overlap"):
         RefinerOptions(model="me/mine")
+    with pytest.raises(UserError, match="got 'word'; Input should be 'clause' or 'sentence'"):
+        parse_settings(["refine.unit=word"], [])
+
+
+# Sentences that are needed
+
+NAP = ["Bob owned an old lamp.", "He took a nap.", "The lamp sparked.", "The house burned down.", "Bob moved."]
+EVENTS = {"meta": {"events": ["He took a nap", "the house burned down"]}}
+FAULT = {"format": "qa", "question": "What sparked?", "answers": ["a fault in the wiring"]}
+BURNT = {"format": "qa", "question": "What burned?", "answers": ["the house", "Bob", "a barn"]}
+
+
+def _nap(**changes: object) -> EventSample:
+    return _sample(**{**_nli(" ".join(NAP), "He took a nap ends before the house burned down"), **changes})
+
+
+@pytest.mark.parametrize(
+    ("meta", "places"),
+    [
+        # Both events and what lies between them.
+        ({"events": ["He took a nap", "the house burned down."]}, [1, 2, 3]),
+        ({"events": ["the house burned down", "Bob take a nap"]}, [1, 2, 3]),  # half of its words: nap
+        # The whole context if no sentence states an event; a name does not locate one, since two sentences have Bob.
+        ({"events": ["Smoke filled the rooms", "the house burned down"]}, [0, 1, 2, 3, 4]),
+        ({"events": ["Bob is sad", "the house burned down"]}, [0, 1, 2, 3, 4]),
+        # In a process only what comes before an effect or after a cause.
+        ({"chain": ["the lamp sparks", "more smoke"]}, [2, 3, 4]),
+        ({"chain": ["the house burns down", "more smoke"]}, [3, 4]),
+        ({"chain": ["a storm", "the house burns down"]}, [0, 1, 2, 3]),
+        ({"chain": ["a storm", "more smoke"]}, [0, 1, 2, 3, 4]),
+        ({"evidence": ["The lamp sparked. The house burned down."]}, [2, 3]),
+        ({}, []),
+    ],
+)
+def test_sentences_that_are_needed(meta: dict[str, list[str]], places: list[int]) -> None:
+    assert sorted(Asked(_nap(meta=meta)).evidence(NAP, [0.0] * len(NAP))) == places
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "places"),
+    [
+        (EVENTS, {}, [1, 2, 3]),
+        (EVENTS, {"keep_events": False}, [3]),
+        # Every accepted answer; if no sentence states one, the neighbours of the most relevant sentence.
+        (BURNT, {}, [0, 3]),
+        (FAULT, {}, [1, 2, 3]),
+        (FAULT, {"keep_answer": False}, [2]),
+    ],
+)
+def test_the_refiner_keeps_them_unless_an_option_turns_it_off(
+    changes: dict[str, object], options: dict[str, bool], places: list[int]
+) -> None:
+    kept = refine(_nap(**changes), RefinerOptions(max_share=0.2, **options)).refined_context
+    assert kept == " ".join(NAP[place] for place in places)
+
+
+def test_an_answer_is_found_however_its_indices_are_set() -> None:
+    assert best_occurrence(["Salt is NaCl.", "Some report Al3O2 there."], "Al_{3}O_{2}", [0.0, 0.0]) == {1}
+
+
+def test_an_event_in_the_question_stays_with_the_answer() -> None:
+    answer = "Patients declared positive had a high fever, a rash, and muscle pain"
+    context = (
+        "The ministry said that forty patients died. Many patients with similar symptoms were admitted on Monday. "
+        f"{answer}. The town is small. Its mayor spoke."
+    )
+    question = "What follows after patients with similar symptoms were admitted?"
+    asked = _sample(format="qa", context=context, question=question, answers=[answer])
+    other = asked.model_copy(update={"question": "Where will the next congress of the surgeons be held this year?"})
+    without = RefinerOptions(max_share=0.2, keep_events=False)
+    for sample, options, kept in (
+        (asked, RefinerOptions(max_share=0.2), True),
+        (asked, without, False),
+        (other, RefinerOptions(max_share=0.2), False),  # half of its words are nowhere
+    ):
+        assert ("admitted on Monday" in str(refine(sample, options).refined_context)) == kept
+
+
+def test_a_label_is_neither_looked_for_nor_kept() -> None:
+    asked = _sample(
+        format="scq",
+        context="Less rain falls. Plants wilt. Seeds grow less.",
+        question="suppose plants wilt happens, how will it affect plants wilt.",
+        options=["more", "less", "no effect"],
+        answers=["less"],
+        meta={"chain": ["plants wilt", "plants wilt"]},
+    )
+    assert refine(asked, DEFAULT).refined_context == "Plants wilt."
+
+
+# Clauses
+
+
+@pytest.mark.parametrize(
+    ("context", "question", "answer", "refined"),
+    [
+        # What neither question nor answer names goes, with its comma; what others need stays.
+        (BANK, "Why did rates fall?", "the bank sold bonds", "Rates fell in May because the bank sold bonds."),
+        (BANK, "What did the bank sell?", "bonds", "Rates fell in May because the bank sold bonds."),
+        (BANK, "Who was hurt?", "exporters", "Rates fell in May because the bank sold bonds, which hurt exporters."),
+        # A phrase that the question repeats goes, if the answer does not hold it.
+        ("Rates fell due to the bank.", "Why did rates fall?", "the bank", "Rates fell due to the bank."),
+        ("Firms cut jobs over the past year due to fear.", "Why is it that firms cut jobs over the past year?", "fear",
+         "Firms cut jobs due to fear."),
+        # So does a further predicate, and what stands between commas.
+        ("Because rates fell, the firm owns docks and sells tea.", "Why is it that the firm owns docks and sells tea?",
+         "rates fell", "Because rates fell, the firm owns docks."),
+        ("Because rates fell, the firm, a leader in tea, owns docks.",
+         "Why is it that the firm, a leader in tea, owns docks?", "rates fell",
+         "Because rates fell, the firm owns docks."),
+        # "As a result" links two sentences that stay.
+        ("Rain fell, oddly. As a result, the dam broke.", "Why is it that the dam broke?", "Rain fell",
+         "Rain fell. As a result, the dam broke."),
+        # The only sentence stays whole where it only implies the answer.
+        ("Oddly, the lake froze in May.", "What was it like?", "cold", "Oddly, the lake froze in May."),
+    ],
+)  # fmt: skip
+def test_clauses_that_the_answer_does_not_need_go(context: str, question: str, answer: str, refined: str) -> None:
+    asked = _sample(context=context, question=question, answers=[answer], relation="causal", format="qa")
+    assert refine(asked, DEFAULT).refined_context == refined
+    assert refine(asked, RefinerOptions(unit="sentence")).refined_context == context
+
+
+def test_times_and_clauses_stay_where_the_order_of_events_is_asked() -> None:
+    asked = _nli(WAR, "Ann moved before the war began") | {"meta": {"events": ["Ann moved", "a war began"]}}
+    kept = "In June, a war began. It lasted years. Then, Ann moved to Oslo, where she sold boats."
+    assert refine(_sample(relation="temporal", **asked), DEFAULT).refined_context == kept
