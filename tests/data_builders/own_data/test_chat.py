@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from d2e_sft.data.conversation import Turn
-from d2e_sft.util.errors import UserError
 from tests.chat_samples import TURNS
 from tests.data_builders.own_rows import rows_of, write
 
@@ -85,27 +82,6 @@ def test_own_wording_is_all_that_the_model_sees(tmp_path: Path) -> None:
     assert row.conversation.messages(row.context)[1]["content"] == (
         "Policy: Goods go back within 30 days.\nCustomer: How long?"
     )
-
-
-@pytest.mark.parametrize(
-    ("extra", "rows", "problem"),
-    [
-        ("", lines(ONE), "none of 1 conversations has a context in <context>"),
-        ("context_in: tool\n", lines(ONE), "none of 1 conversations has a context in tool"),
-        ("context_in: <doc>\n", lines(ONE[:1]), "line 1: no assistant turn among user"),
-        ("", lines(ONE, name="conversations"), r"perhaps `columns: \{messages: conversations\}`"),
-        ("context_in: doc\n", lines(ONE), "expected `<NAME>`, system, user"),
-        ("columns: {context: doc}\ncontext_in: <doc>\n", lines(ONE), "expected one of the two"),
-        ("columns: {question: q}\n", lines(ONE), "columns.question: not used for conversations"),
-        ("prompt: Why?\n", lines(ONE), "expected {question} and {context} in it"),
-        ("system: Be brief.\n", lines(ONE), "system: not used without `prompt`"),
-        ("columns: {messages: [text]}\n", lines("Why?", name="text"), "text: got 'Why\\?'; expected a list of turns"),
-        ("loss: some\n", lines(ONE), "loss: got 'some'"),
-    ],
-)
-def test_what_does_not_fit_is_said(tmp_path: Path, extra: str, rows: str, problem: str) -> None:
-    with pytest.raises(UserError, match=problem):
-        rows_of(write(tmp_path, mine_yaml=SPEC + extra, mine_jsonl=rows))
 
 
 def test_conversations_without_contexts_are_asked_for_by_name(tmp_path: Path) -> None:
