@@ -9,7 +9,7 @@ import pytest
 
 from tests.command import refusal_of
 from tests.eval.compare.rows import accuracy, save_result
-from tests.eval.compare.test_paper_formats import balanced
+from tests.eval.compare.test_paper import balanced
 from tests.eval.paper_runs import PAPER, printed, run
 
 

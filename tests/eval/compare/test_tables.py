@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eval.compare.compare import Comparison, compare_runs
-from eval.compare.figures import collapse_warning, share_bar, shares_in_percent, with_interval
+from eval.compare.figures import collapse_warning, with_interval
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables, score_tables, subset_tables
 from eval.compare.verdicts import markdown_text, terminal_text, verdicts
@@ -112,24 +112,6 @@ def test_a_verdict_says_higher_or_not_decided_and_one_run_has_none(tmp_path: Pat
 
 
 GOLD = {"positive": 0.5, "negative": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("shares", "bar"),
-    [
-        ({"positive": 1.0, "negative": 0.0, "other": 0.0}, "█" * 20),
-        ({"positive": 0.5, "negative": 0.25, "other": 0.25}, "█" * 10 + "░" * 5 + "·" * 5),
-        ({"positive": 1 / 3, "negative": 1 / 3, "other": 1 / 3}, "█" * 7 + "░" * 6 + "·" * 7),
-        (GOLD, "█" * 10 + "░" * 10),
-    ],
-)
-def test_a_bar_is_always_20_characters_long(shares: dict[str, float], bar: str) -> None:
-    assert share_bar(shares) == bar
-
-
-def test_shares_are_in_percent_and_gold_has_no_third() -> None:
-    assert shares_in_percent({"negative": 0.008, "positive": 0.992, "other": 0.0}) == "99.2 / 0.8 / 0.0"
-    assert shares_in_percent(GOLD) == "50.0 / 50.0"
 
 
 def test_one_label_for_nearly_all_is_a_warning_unless_it_is_the_gold_one() -> None:

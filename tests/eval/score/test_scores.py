@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,11 +83,6 @@ def test_extraction_shares_are_given_for_each_group_and_for_all() -> None:
     scores = scores_of([*rows, choice(4, True, extraction="lenient")])
     assert scores["groups"][0]["extraction"] == {"strict": 0.5, "lenient": 0.0, "none": 0.5}
     assert scores["overall"]["extraction"] == {"strict": 0.25, "lenient": 0.5, "none": 0.25}
-
-
-def test_scores_are_json_and_repeat_exactly() -> None:
-    rows = [prediction(n, n % 3 == 0) for n in range(20)]
-    assert json.loads(json.dumps(scores_of(rows))) == scores_of(rows)
 
 
 def test_nothing_to_score_is_an_error() -> None:
@@ -222,15 +216,6 @@ def test_a_letter_stands_for_its_option_and_a_label_is_contained_only_where_it_i
     assert not says([], output="A").contains(["The"]), "what normalises to nothing is contained in nothing"
     unsure = prediction(1, False, output="positive or negative", answer=["positive or negative"], extraction="none")
     assert not unsure.contains(["negative"])
-
-
-def test_scores_have_subsets_only_where_rows_are_tagged() -> None:
-    assert "subsets" not in score_predictions([prediction(1, True)]).content()
-    content = score_predictions([prediction(1, True), story(2, "conflict", "kitchen")]).content()
-    (own,) = content["subsets"]
-    assert own["dataset"] == "habit"
-    assert "gap" not in own
-    assert own["subsets"]["conflict"]["habit_rate"]["mean"] == 1.0
 
 
 def test_facts_that_no_file_gives_are_none_or_zero() -> None:

@@ -1,16 +1,21 @@
-"""How the metrics apply to each format, and which option is the likeliest, against hand-worked values."""
+"""From an output to a prediction and its file: metrics by format and the likeliest option, worked out by hand."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.util.errors import UserError
 from eval.score.extract import Extraction
-from eval.score.predictions import Prediction, ScoredOption
+from eval.score.metrics import EventScores, normalise, score_events, token_f1
+from eval.score.predictions import Prediction, ScoredOption, read_predictions, write_predictions
 from eval.score.scores import score_predictions
 from eval.score.scoring import Normalise, likeliest, score_answer, score_likelihoods, score_output
+from tests.factories import choice, prediction, story
 from tests.tiny import make_sample
 
 
@@ -134,3 +139,102 @@ def test_scores_have_both_accuracies_and_those_of_generated_answers_neither() ->
     assert (overall["acc"]["mean"], overall["acc_norm"]["mean"]) == (0.75, 0.75)
     generated = wrong.model_copy(update={"likelihoods": None, "acc": None, "acc_norm": None})
     assert not {"acc", "acc_norm"} & score_predictions([generated]).content()["overall"].keys()
+
+
+def test_normalising_drops_case_punctuation_articles_and_extra_space() -> None:
+    assert normalise("  The  U.S. Army's\tAN answer, a  test! ") == "us armys answer test"
+    assert normalise("Theatre and another") == "theatre and another"  # articles are whole words
+
+
+@pytest.mark.parametrize(
+    ("prediction", "golds", "expected"),
+    [
+        ("the cat sat", ["cat sat down"], 0.8),  # P 2/2, R 2/3
+        ("big big dog", ["big dog dog"], 2 / 3),  # bag: big 1 + dog 1 of 3 and 3
+        ("x y", ["a b c", "x"], 2 / 3),  # best of the golds: P 1/2, R 1/1
+        ("cat", ["dog"], 0.0),
+        ("", [""], 1.0),
+        ("the", [""], 1.0),  # an article normalises to nothing
+        ("", ["cat"], 0.0),
+        ("cat", ["the"], 0.0),
+    ],
+)
+def test_token_f1_equals_the_hand_worked_value(prediction: str, golds: list[str], expected: float) -> None:
+    assert token_f1(prediction, golds) == pytest.approx(expected)
+
+
+GOLD = ["Trees fell", "a roof flew off"]
+TRIGGERS = ["fell", "flew"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "token_f1", "event_f1", "hit", "exact"),
+    [
+        ("a roof flew off; Trees fell", 1, 1, 1, 1),  # the order does not count
+        ("Trees fell;a roof flew off", 1, 1, 1, 1),  # nor do blanks at the separator
+        ("Trees fell", 2 * (2 / 6) / (1 + 2 / 6), 2 * 0.5 / 1.5, 1, 0),  # precision 1, recall 2/6 and 1/2
+        ("it rained; Trees fell", 2 * (2 / 6) * (2 / 4) / (2 / 6 + 2 / 4), 0.5, 0, 0),  # hit counts the first alone
+        ("Trees fell and a roof flew off", 2 * (6 / 7) / (6 / 7 + 1), 1, 1, 0),  # both triggers in one event
+        ("trees fell!", 2 * (1 / 6) * (1 / 2) / (1 / 6 + 1 / 2), 2 * 0.5 / 1.5, 1, 0),  # letter case counts
+        ("It hailed", 0, 0, 0, 0),
+        ("", 0, 0, 0, 0),
+    ],
+)
+def test_all_events_are_asked_for(answer: str, token_f1: float, event_f1: float, hit: float, exact: float) -> None:
+    scores = score_events(answer, GOLD, TRIGGERS)
+    assert scores.model_dump() == pytest.approx(
+        {"token_f1": token_f1, "event_f1": event_f1, "hit_at_1": hit, "exact_match": exact}
+    )
+
+
+def test_punctuation_that_stands_alone_is_an_empty_token() -> None:
+    # "a - b" gives a, "" and b: 2 of 3 tokens are right, and all of the gold ones are there
+    assert score_events("a - b", ["a b"], []).token_f1 == pytest.approx(0.8)
+
+
+def test_without_triggers_no_event_is_found() -> None:
+    assert score_events("a", ["a"], []) == EventScores(token_f1=1, event_f1=0, hit_at_1=0, exact_match=1)
+
+
+def test_predictions_read_back_as_written_one_a_line(tmp_path: Path) -> None:
+    rows = [prediction(1, True, output="two\nlines\u2028and an é"), choice(2, False)]
+    file = tmp_path / "new" / "predictions.jsonl"
+    write_predictions(rows, file)
+    assert read_predictions(file, foreign=True) == rows
+    assert file.read_bytes().count(b"\n") == 2
+
+
+def test_subset_and_habit_are_written_only_where_a_row_has_them(tmp_path: Path) -> None:
+    rows = [prediction(1, True), story(2, "conflict", "kitchen"), story(3, "gold", "garage", habit=[])]
+    file = tmp_path / "predictions.jsonl"
+    write_predictions(rows, file)
+    assert read_predictions(file, foreign=True) == rows
+    untagged, tagged, without_habit = file.read_text(encoding="utf-8").splitlines()
+    assert list(json.loads(untagged))[-1] == "set_accuracy", "the line of a row without a tag is as it always was"
+    assert json.loads(tagged)["habit"] == ["kitchen"]
+    assert "habit" not in json.loads(without_habit)
+
+
+@pytest.mark.parametrize("damage", ['{"id": "s2", "data', "[1]", '{"id": "s2"}', "\udcff"])
+def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "predictions.jsonl"
+    good = prediction(1, True).model_dump_json()
+    file.write_text(f"{good}\n{damage}\n", encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(UserError, match=r"predictions\.jsonl, line 2"):
+        read_predictions(file, foreign=True)
+
+
+def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        read_predictions(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(UserError, match="no prediction"):
+        read_predictions(tmp_path / "empty.jsonl", foreign=True)
+
+
+def test_an_answer_is_right_by_exact_match_and_for_mcq_by_its_set() -> None:
+    assert prediction(1, True).right
+    assert not prediction(1, False, f1=0.9).right
+    reordered = choice(1, True, format="mcq", exact_match=0.0, f1=1.0, set_accuracy=1.0)
+    assert reordered.right
+    assert reordered.mean == 0.5

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from d2e_sft.util.errors import UserError
-from eval.pages.demo.question import OWN_EXAMPLES, Question, as_question, examples_for, labels_of, without_stale_answer
+from eval.pages.demo.question import OWN_EXAMPLES, Question, as_question, examples_for, without_stale_answer
 from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample
 
@@ -73,9 +73,3 @@ def test_examples_are_drawn_from_the_benchmark_or_the_test_rows_beside_the_train
     assert examples_for(str(run), None, 8, 0) == [as_question(row) for row in bench_rows(2)]
     (tmp_path / "data/test.parquet").unlink()
     assert examples_for(str(run), None, 8, 0) == list(OWN_EXAMPLES)
-
-
-def test_own_examples_are_sound_and_named_by_what_they_ask() -> None:
-    assert all(one.is_answered and one.sample() for one in OWN_EXAMPLES)
-    assert labels_of(OWN_EXAMPLES)[0] == "qa: Why did the bread stay pale?"
-    assert len(labels_of([Question("qa", "c", "word " * 50)], 20)[0]) == len("qa: ") + 20

@@ -37,30 +37,11 @@ def test_a_summary_tells_whether_the_answer_is_a_habit(said: tuple[str, str, str
     assert verdict in summary(*said)
 
 
-@pytest.mark.parametrize(
-    ("imagined", "verdict"),
-    [("a cup", "the same with and without the context."), ("a car", "The context changes the answer.")],
-)
-def test_at_alpha_0_there_are_two_answers_and_the_slider_is_named(imagined: str, verdict: str) -> None:
-    shown = summary("a cup", "", imagined, alpha=0.0)
-    assert (shown.count("<dt>"), "Debiased" in shown) == (2, False)
-    assert verdict in shown
-    assert "move the slider for α" in shown
-    assert "move the slider" not in summary("a cup", "a cup", "a cup")
-
-
 def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
     judged = summary("a cup", "the dam", "a cup", expected="The dam\nthe wall")
     assert [part.count("right") for part in judged.split("<dt>")[1:]] == [0, 2, 0]  # its class, and the word
     assert "Expected: <strong>The dam; the wall</strong>" in judged
     assert "✓" not in summary("a cup", "the dam", "a cup") + summary("a", "b", "c")
-
-
-def test_a_summary_says_where_no_answer_was_recognised_and_what_was_cut() -> None:
-    shown = summary("", "the dam", "a cup", cut=True)
-    assert "no answer recognised" in shown
-    assert "did not follow the form" in shown
-    assert "its end was left out" in shown
 
 
 def test_what_a_model_or_visitor_writes_is_text_and_no_markup() -> None:

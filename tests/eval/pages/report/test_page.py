@@ -13,8 +13,8 @@ from eval.pages.report.page import render_page
 from tests.browser import browser_tab
 from tests.command import output_of
 from tests.eval.compare.rows import accuracy, save_result
-from tests.eval.pages.report.test_browser import data_of
-from tests.factories import choice, make_run, prediction, story
+from tests.eval.pages.report.test_samples import data_of, without_scripts
+from tests.factories import choice, make_run, prediction
 
 HISTORY = [
     {"step": step, "loss": 2.0 / step, "ce": 1.5 / step, "kl": 0.5 / step, "tokens_per_second": 100.0 * step}
@@ -24,11 +24,6 @@ HISTORY = [
 ATTACK = "<script>alert('x')</script>"
 
 NAMES = ("base", "sft_$x$", "_d2e")
-
-
-def without_scripts(page: str) -> str:
-    """What a reader whose browser runs no scripts has."""
-    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
 
 
 def three_runs(folder: Path) -> list[Path]:
@@ -136,32 +131,6 @@ def test_the_title_is_about_events_only_if_the_rows_are(tmp_path: Path, relation
     assert f"<h1>{title}</h1>" in render_page(load_runs([make_run(tmp_path / "run", rows)]))
 
 
-def test_samples_show_each_outcome_with_colour_and_symbol(page: str) -> None:
-    static = without_scripts(page)
-    for outcome in ("Fixed by", "Broken by", "Right in", "Wrong in"):
-        assert outcome in static
-    assert static.count('class="said right"') == static.count("✓ right") > 0
-    assert static.count('class="said wrong"') == static.count("✗ wrong") > 0
-
-
-def test_one_run_without_curves_has_a_page_too(tmp_path: Path) -> None:
-    page = render_page(load_runs([make_run(tmp_path / "base", [choice(1, True), choice(2, False)])]))
-    assert "Paired differences" not in page
-    assert "Training curves" not in page
-    assert "Predicted labels" not in page
-    assert "1. Right" in page
-    assert "2. Wrong" in page
-
-
-def test_a_collapse_to_one_label_is_drawn_and_said(tmp_path: Path) -> None:
-    rows = [prediction(n, n % 2 == 0, gold=["positive" if n % 2 == 0 else "negative"]) for n in range(20)]
-    collapsed = [row.model_copy(update={"answer": ["positive"]}) for row in rows]
-    page = render_page(load_runs([make_run(tmp_path / name, r) for name, r in (("d2e", rows), ("sft", collapsed))]))
-    assert "shares of the predicted nli labels of gold, d2e, sft" in page
-    assert '<p class="quiet">WARNING sft, stories (temporal)' in page
-    assert page.count("WARNING") == 1
-
-
 def test_a_relation_of_several_datasets_has_its_average_and_mcq_its_set_accuracy(tmp_path: Path) -> None:
     sets = [choice(n, False, format="mcq", f1=1.0, set_accuracy=1.0) for n in range(3)]
     page = render_page(load_runs([make_run(tmp_path / "run", [*sets, choice(9, True, dataset="pantry")])]))
@@ -196,22 +165,6 @@ def test_a_phone_scrolls_tables_and_not_the_page_in_its_own_colours(page: str, t
         assert tab.evaluate(look) == ["rgb(255, 255, 255)", "rgb(28, 32, 36)"]
         tab.prefer("dark")
         assert tab.evaluate(look) == ["rgb(21, 24, 28)", "rgb(230, 233, 236)"]
-
-
-def test_a_wide_screen_shows_tables_of_free_answers_whole(tmp_path: Path) -> None:
-    answers = ["garage", "garage", "kitchen"]
-    runs = [
-        make_run(tmp_path / name, [story(n, None, answers[(n * k) % 3]) for n in range(30)])
-        for k, name in enumerate(("sft", "swapped", "untrained"))
-    ]
-    (tmp_path / "report.html").write_text(render_page(load_runs(runs)), encoding="utf-8")
-    with browser_tab(tmp_path) as tab:
-        tab.open((tmp_path / "report.html").as_uri(), width=1400)
-        tab.wait_for("document.readyState == 'complete'")
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 1400
-        tables = "[...document.querySelectorAll('#faithfulness .scroll')]"
-        assert tab.evaluate(f"{tables}.map((one) => one.scrollWidth > one.clientWidth)") == [False, False]
-        assert tab.evaluate(f"{tables}.every((one) => one.getBoundingClientRect().left >= 0)")
 
 
 def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:

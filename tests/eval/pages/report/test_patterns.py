@@ -78,18 +78,6 @@ def test_a_run_without_patterns_is_named_and_the_command_says_how_to_get_them(tm
     assert find == f"  d2e errors {tmp_path}/b --bench mini"
 
 
-def test_without_patterns_there_is_no_such_part_and_without_wrong_answers_no_chart(tmp_path: Path) -> None:
-    page = render_page(load_runs([run_with(tmp_path / "b", None)]))
-    assert 'id="errors"' not in page
-    assert "#errors" not in page
-    run = make_run(tmp_path / "run", [prediction(0, True)])
-    content = {"judge": {"backend": "rules"}, "estimated_by_rule": True, "errors": []}
-    write_json(run / "eval/mini/error_patterns.json", with_checksums(content))
-    page = render_page(load_runs([run]))
-    assert "error patterns by relation of" not in page
-    assert "estimated by rule" in page
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

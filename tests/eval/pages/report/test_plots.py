@@ -1,29 +1,35 @@
-"""Plots: what a chart is drawn with is told apart by more than colour, and its colours are the page's."""
+"""Plots: bars and points stand where the numbers are, and the picture of the page is described in words."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.html.figures import INK, inline_svg
+from d2e_sft.util.html.figures import inline_svg
 from eval.compare.compare import compare_measures
 from eval.compare.measures import measure_scores
+from eval.compare.runs import load_runs
+from eval.pages.report.page import render_page
 from eval.pages.report.plots import (
-    Curve,
     Part,
+    ReadingPoint,
     check_plot,
     dot_figure,
-    line_chart,
+    reading_chart,
+    reading_figure,
     scores_figure,
     stacked_figure,
     write_plot,
 )
 from eval.score.statistics import Interval
-from tests.eval.compare.rows import accuracy
+from tests.eval.compare.rows import accuracy, habit_rows
+from tests.factories import make_run, prediction
 
 FOUND = compare_measures("wiqa", {"A": accuracy([1, 1, 0, 1]), "B": accuracy([1, 0, 0, 0])})
 
@@ -33,28 +39,6 @@ HALF = Interval(mean=0.5, low=0.4, high=0.6)
 
 def dots() -> str:
     return str(inline_svg(dot_figure("F1", ["all"], ["one", "two"], [[HALF, HALF]]), "F1"))
-
-
-def test_runs_differ_by_more_than_colour() -> None:
-    svg = str(line_chart("Loss", [Curve(n, name, [(1, 2.0), (2, 1.0)]) for n, name in enumerate(("one", "two"))]))
-    dashes = re.findall(r"stroke-dasharray: ([^;\"]*)[^\"]*stroke-width: 1.6|stroke-width: 1.6", svg)
-    assert len(set(dashes)) > 1
-    markers = {line.get_marker() for line in dot_figure("F1", ["all"], ["a", "b"], [[HALF, HALF]]).axes[0].lines}
-    assert {"o", "s"} <= markers
-
-
-def test_what_is_black_or_white_on_paper_takes_the_colours_of_the_page() -> None:
-    svg = dots()
-    assert "stroke: var(--ink, #000000)" in svg
-    assert "fill: var(--ground, #ffffff)" in svg
-    assert "fill: var(--blue, #0072b2)" in svg, "lighter on a dark page"
-    figure = Figure(figsize=(2, 2))
-    figure.subplots().plot([0.5], [0.5], marker="s", color=INK, linestyle="none")
-    markers = re.findall(r'<use [^>]*style="([^"]*)"', str(inline_svg(figure, "a marker")))
-    assert any("fill: var(--ink" in style and "stroke: var(--ink" in style for style in markers), "filled parts, too"
-    fixed = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", svg))
-    assert "#e69f00" in svg, "a run keeps its colour"
-    assert not fixed & {"#000000", "#222222", "#dddddd", "#ffffff"}
 
 
 def test_dots_of_measures_stand_at_the_scores_with_their_intervals() -> None:
@@ -82,3 +66,80 @@ def test_the_parts_of_a_stacked_bar_stand_side_by_side_and_fill_it() -> None:
     [axes] = stacked_figure({"group": {"one": {"a": 1, "b": 3}, "other": {"a": 2, "b": 0}}}, parts, "percent").axes
     spans = [[(bar.get_x(), bar.get_width()) for bar in container] for container in axes.containers]
     assert spans == [[(0, 25), (0, 100)], [(25, 75), (100, 0)]]
+
+
+def point(label: str, aligned: float, conflict: float) -> ReadingPoint:
+    """A run whose intervals reach 5 points to each side, but not beyond 0 and 100."""
+    first, second = (Interval(v, max(0.0, v - 0.05), min(1.0, v + 0.05)) for v in (aligned, conflict))
+    return ReadingPoint(label, first, second)
+
+
+def names(*points: ReadingPoint, reference: bool = True) -> dict[str, tuple[float, float]]:
+    """Where each name stands."""
+    texts = reading_figure(points, reference=reference).axes[0].texts
+    return {text.get_text(): text.xyann for text in texts if isinstance(text, Annotation) and text.arrow_patch}
+
+
+def test_a_point_stands_at_its_aligned_and_conflict_accuracy_with_both_intervals() -> None:
+    axes = reading_figure([point("sft", 0.98, 0.46), point("d2e", 1.0, 0.0)], reference=True).axes[0]
+    assert axes.get_xlim() == axes.get_ylim() == (0, 100)
+    places = [container[0].get_xydata().tolist()[0] for container in axes.containers]
+    assert places == [[98.0, 46.0], [100.0, 0.0]]
+    across, up = (bars.get_segments()[0] for bars in axes.containers[0][2])
+    assert across[:, 0].tolist() == pytest.approx([93.0, 100.0])
+    assert up[:, 1].tolist() == pytest.approx([41.0, 51.0])
+    diagonal = next(line for line in axes.lines if line.get_linestyle() == "--")
+    assert diagonal.get_xydata().tolist() == [[0, 0], [100, 100]]
+
+
+def test_names_of_points_that_lie_together_do_not_touch_and_stay_in_the_picture() -> None:
+    points = [point(f"run {n}", 0.97 + n / 1000, [0.0, 0.5, 1.0][n % 3]) for n in range(12)]
+    many = [point(f"run {n}", 0.97, 0.9) for n in range(60)]
+    for group, apart in ((points, 4.5), (many, 0)):
+        heights = sorted(height for _, height in names(*group).values())
+        assert min(b - a for a, b in pairwise(heights)) >= apart
+        assert 0 <= heights[0] < heights[-1] <= 100
+
+
+def test_the_picture_is_read_out_with_its_numbers() -> None:
+    svg = str(reading_chart([point("sft", 0.98, 0.46), point("d<2>e", 1.0, 0.0)]))
+    ElementTree.fromstring(svg.replace("<svg", '<svg xmlns:xlink="x"', 1))
+    assert "reference" not in str(reading_chart([point("alone", 0.98, 0.46)]))
+    assert "the reference is sft. sft: conflict 46.0, aligned 98.0; d&lt;2&gt;e: conflict 0.0, aligned 100.0" in svg
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("tagged")
+    rights = {"sft": (34, 16), "d2e": (40, 0), "teacher": (39, 30)}
+    trained = {"teacher": {"recipe": "model: {}"}}
+    runs = [
+        make_run(folder / name, [*habit_rows(*right), prediction(1, True)], **trained.get(name, {}))
+        for name, right in rights.items()
+    ]
+    return render_page(load_runs(runs))
+
+
+def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> None:
+    sections = re.findall(r'<(?:section|details) id="([a-z-]+)"', tagged)
+    assert sections[:5] == ["reading", "subsets", "faithfulness", "by-group", "scores"]
+    assert sections.index("by-group") < sections.index("samples")
+    assert tagged.index("uses the context more") < tagged.index("<nav"), "the verdict comes before everything"
+    assert "Conflict accuracy against aligned accuracy of sft, d2e, teacher" in tagged
+    assert tagged.index('<details id="by-group">') < tagged.index("Dots on one axis")
+    anchors = re.findall(r'<a href="#([a-z-]+)">', tagged)
+    assert anchors[:5] == ["reading", "subsets", "faithfulness", "by-group", "samples"]
+
+
+def test_the_page_opens_with_the_trained_run_on_conflict_rows_in_words_and_numbers(tagged: str) -> None:
+    sentence = "teacher answers 35.0 points more of the conflict rows right than sft; it uses the context more."
+    assert f'<p class="headline">{sentence}</p>' in tagged
+    assert re.findall(r'<span class="large">(.*?)</span>', tagged) == ["75.0 %", "22.5", "+35.0", "80"]
+    assert "habit gap in points, aligned − conflict (sft: 45.0)" in tagged
+    assert "rows: 40 aligned + 40 conflict" in tagged
+
+
+def test_the_section_says_the_verdicts_and_what_is_left_out(tagged: str) -> None:
+    verdicts = re.findall(r"<li>(\w+ against sft: .*?)</li>", tagged)
+    assert [line.rpartition(": ")[2] for line in verdicts] == ["uses the context less", "uses the context more"]
+    assert "Samples without such a tag, which are left out here: 1." in tagged

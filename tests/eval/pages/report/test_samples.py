@@ -1,16 +1,286 @@
-"""Which samples are shown in full."""
+"""Samples on the page: which are shown in full, and a browser that holds all and counts as a reader would."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html
 import json
+import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from d2e_sft.data.prompts import load_prompt_set
 from eval.compare.runs import load_runs
-from eval.pages.report.page import render_page
+from eval.pages.report import samples as browser
+from eval.pages.report.page import ReportOptions, render_page, write_report
 from eval.pages.report.samples import choose_samples
-from tests.eval.pages.report.test_browser import data_of
-from tests.eval.pages.report.test_page import without_scripts
-from tests.factories import choice, make_run, prediction
+from eval.score.predictions import Prediction
+from tests.browser import after_scripts
+from tests.command import output_of
+from tests.factories import choice, make_run, prediction, story
+
+ATTACK = "</script><script>document.title = 'taken over'</script><!-- <b>bold</b> & 'quoted' \u2028"
+MARKS = {  # right or wrong, by sample
+    "base": "1001 0110 1010 0000 1111 0101 10",
+    "sft": "1101 0010 1011 0100 1110 0101 01",
+    "d2e": "1111 0011 1001 0111 1100 0111 00",
+}
+NAMES = list(MARKS)
+
+
+def rows(name: str) -> list[Prediction]:
+    """26 predictions, nli and scq in turn; the 5th holds what must not act on the page."""
+    marks = [mark == "1" for mark in MARKS[name].replace(" ", "")]
+    made = [choice(n, right) if n % 2 else prediction(n, right) for n, right in enumerate(marks)]
+    made[5] = prediction(5, marks[5], context=f"The cat sat. {ATTACK}", output=f"{ATTACK} {name}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    trained = {"d2e": {"recipe": "model: {}"}}  # so the page opens with it and not with the second run
+    return [make_run(folder / name, rows(name), **trained.get(name, {})) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Path]) -> Path:
+    out = runs[0].parent / "report.html"
+    write_report(load_runs(runs), out)
+    return out
+
+
+def recounted(first: str, other: str) -> Counter[str]:
+    """Outcomes from the marks alone."""
+    names = {"01": "fixed", "10": "broken", "11": "both right", "00": "both wrong"}
+    pairs = zip(MARKS[first].replace(" ", ""), MARKS[other].replace(" ", ""), strict=True)
+    return Counter(names["".join(pair)] for pair in pairs)
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script id="data" type="application/(json|gzip)">(.*?)</script>', text, flags=re.DOTALL)
+    text_of = {"json": lambda text: text, "gzip": lambda text: gzip.decompress(base64.b64decode(text))}
+    return json.loads(text_of[found[1]](found[2]))
+
+
+def without_scripts(page: str) -> str:
+    """What a reader whose browser runs no scripts has."""
+    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def status(document: str) -> str:
+    [text] = re.findall(r'<p id="status" role="status">(.*?)</p>', document)
+    return html.unescape(text)
+
+
+def cards(document: str) -> list[str]:
+    return re.findall(r'<article class="card">.*?</article>', document, flags=re.DOTALL)
+
+
+def chips(document: str) -> dict[str, int]:
+    found = re.findall(r'<span class="chip">([^<]*) <span class="count">(\d+)</span>', document)
+    return {name: int(count) for name, count in found}
+
+
+def setting(**controls: str) -> str:
+    """A script that sets controls as a reader does."""
+    moves = [f"by('{name}').value = {json.dumps(value)};" for name, value in controls.items()]
+    return "".join(moves) + "by('filters').dispatchEvent(new Event('input'));"
+
+
+def test_the_table_counts_what_was_fixed_and_broken(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    table = text[text.index("from base to") : text.index('<div id="browser"')]
+    for name in ("sft", "d2e"):
+        found = re.search(rf"<td>{name}</td>(.*?)</tr>", table, flags=re.DOTALL)
+        counts = recounted("base", name)
+        assert [int(n) for n in re.findall(r">(\d+)</td>", found[1])] == [
+            counts[kind] for kind in ("fixed", "broken", "both right", "both wrong")
+        ]
+
+
+def test_the_data_is_every_sample_with_all_that_was_said(page: Path) -> None:
+    data = data_of(page.read_text(encoding="utf-8"))
+    texts = data["texts"]
+    assert len(set(texts)) == len(texts), "each text is written once"
+    assert data["runs"] == NAMES
+    expected = {name: {row.id: row for row in rows(name)} for name in NAMES}
+    assert {sample[1] for sample in data["samples"]} == set(expected["base"])
+    for group, name, context, question, options, gold, answers in data["samples"]:
+        row = expected["base"][name]
+        assert data["groups"][group] == [row.dataset, row.relation, row.format]
+        assert (texts[context], texts[question]) == (row.context.strip(), row.question)
+        assert ([texts[o] for o in options], [texts[g] for g in gold]) == (row.options, row.gold)
+        for run, (right, f1, said, output, *_) in zip(NAMES, answers, strict=True):
+            own = expected[run][name]
+            assert (right, f1) == (int(own.exact_match == 1), 100 * own.f1)
+            assert ([texts[a] for a in said], texts[output]) == (own.answer, own.output.strip())
+
+
+def test_a_large_page_is_compressed_to_the_same_data_and_unpacks_in_a_browser(
+    runs: list[Path], page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser, "COMPRESS_FROM", 0)
+    out = tmp_path / "large.html"
+    write_report(load_runs(runs), out)
+    first = out.read_bytes()
+    assert data_of(first.decode()) == data_of(page.read_text(encoding="utf-8"))
+    assert b"The cat sat." not in first[first.index(b'id="data"') :]
+    write_report(load_runs(runs), out)
+    assert out.read_bytes() == first, "the same runs make the same page"
+    shown = after_scripts(out, until="document.querySelector('.card')")
+    assert status(shown) == "5 shown of 26 that fit (base → d2e), out of 26 samples."
+
+
+def test_the_browser_takes_the_place_of_the_fixed_samples_and_shows_more_on_request(page: Path) -> None:
+    shown = after_scripts(page)
+    assert '<div id="browser">' in shown
+    assert '<div id="some" hidden="">' in shown
+    assert len(cards(shown)) == 5
+    counts = recounted("base", "d2e")
+    assert counts["fixed"] + counts["broken"] > 5
+    assert all(re.search(r"<h3[^>]*>(Fixed|Broken)", card) for card in cards(shown)), "changed samples come first"
+    assert "Show 20 more of 21" in shown
+    more = after_scripts(
+        page, "by('more').click(); by('more').click(); document.title = document.activeElement.tagName;"
+    )
+    assert len(cards(more)) == 26
+    assert "<title>H3</title>" in more, "who clicks by keyboard goes on at the first new card"
+    assert '<button type="button" id="more" hidden="">' in more
+
+
+def test_what_a_sample_holds_is_text_and_does_nothing(page: Path) -> None:
+    shown = after_scripts(page, setting(search="sat."))
+    assert "<title>Event reasoning on mini</title>" in shown
+    [card] = cards(shown)
+    assert "&lt;/script&gt;&lt;script&gt;document.title" in card
+    assert "<b>" not in card
+    assert card.count("<mark>sat.</mark>") == 1
+
+
+@pytest.mark.parametrize(("first", "other"), [("base", "sft"), ("d2e", "sft")])
+def test_the_pair_of_runs_is_chosen_freely_and_one_run_has_right_and_wrong(
+    page: Path, runs: list[Path], tmp_path: Path, first: str, other: str
+) -> None:
+    pair = {"from": str(NAMES.index(first)), "to": str(NAMES.index(other))}
+    shown = after_scripts(page, setting(**pair))
+    counts = recounted(first, other)
+    kinds = ("fixed", "broken", "both right", "both wrong")
+    assert chips(shown) == {"All": 26, **{kind.capitalize(): counts[kind] for kind in kinds}}
+    write_report(load_runs([runs[NAMES.index(first)]]), tmp_path / "one.html")
+    alone, right = after_scripts(tmp_path / "one.html"), MARKS[first].count("1")
+    assert chips(alone) == {"All": 26, "Right": right, "Wrong": 26 - right}
+    assert alone.count('<label class="pair" hidden="">') == 2
+
+
+def test_filters_and_search_narrow_what_is_shown(page: Path) -> None:
+    fixed = "document.querySelector('[name=change][value=fixed]').click();"
+    shown = after_scripts(page, fixed)
+    assert f"of {recounted('base', 'd2e')['fixed']} that fit" in status(shown)
+    for card in cards(shown):
+        verdicts = re.findall(r"[✓✗] (right|wrong)</span> · (\w+)", card)
+        assert verdicts[0] == ("wrong", "base")
+        assert verdicts[2] == ("right", "d2e")
+
+    marks = zip(*(MARKS[name].replace(" ", "") for name in ("base", "d2e")), strict=True)
+    kitchen = [n for n, pair in enumerate(marks) if pair == ("0", "1") and n % 2 and n != 5]
+    narrowed = after_scripts(page, fixed + setting(dataset="kitchen", relation="causal", format="scq"))
+    assert {int(n) for n in re.findall(r"· s(\d+)</p>", "".join(cards(narrowed)))} == set(kitchen)
+    assert f"of {len(kitchen)} that fit (base → d2e, fixed, kitchen, causal, scq)" in status(narrowed)
+
+    words = after_scripts(page, setting(search="KETTLE  13:"))
+    assert len(cards(words)) == 1, "all words, in any case and place"
+    assert "s13" in cards(words)[0]
+    none = after_scripts(page, setting(search="(.*"))
+    assert status(none) == "None of 26 samples fits (base → d2e, “(.*”)."
+    cleared = after_scripts(page, fixed + setting(search="x") + "by('clear').click();")
+    assert status(cleared) == "5 shown of 26 that fit (base → d2e), out of 26 samples."
+
+
+def test_the_address_keeps_the_filter(page: Path) -> None:
+    kept = "document.title = location.hash;"
+    script = setting(search="tea & pot", dataset="stories") + "by('swap').click();" + kept
+    [address] = re.findall(r"<title>(.*?)</title>", after_scripts(page, script))
+    assert html.unescape(address) == "#from=d2e&to=base&dataset=stories&search=tea+%26+pot"
+    again = after_scripts(page, fragment="#from=d2e&to=base&change=broken&dataset=stories&search=kettle")
+    assert "(d2e → base, broken, stories, “kettle”)" in status(again)
+    nonsense = after_scripts(page, fragment="#from=nobody&change=unknown&dataset=none")
+    assert status(nonsense) == "5 shown of 26 that fit (base → d2e), out of 26 samples."
+    section = after_scripts(page, kept, fragment="#scores")
+    assert "<title>#scores</title>" in section, "a link to a section stays one"
+
+
+def test_cards_have_the_instruction_that_the_model_was_given_unless_it_has_changed(page: Path, tmp_path: Path) -> None:
+    system = load_prompt_set("default").zero_shot["scq"].system
+    of_scq = [card for card in cards(after_scripts(page)) if "· scq ·" in card]
+    assert of_scq
+    assert all(html.escape(system, quote=False) in card for card in of_scq)
+    facts = [prediction(1, True), prediction(2, True, dataset="facts", relation="factual")]
+    told = data_of(render_page(load_runs([make_run(tmp_path / "facts", facts)])))
+    for (number, _, groups), (name, dataset) in zip(
+        told["instructions"], [("default", "stories"), ("neutral", "facts")], strict=True
+    ):
+        assert told["texts"][number] == load_prompt_set(name).zero_shot["nli"].system
+        assert [told["groups"][group][0] for group in groups] == [dataset]
+    changed = {"prompt_set": "default, sha256 " + "0" * 64}
+    run = make_run(tmp_path / "run", [choice(1, True)], fingerprint=changed)
+    assert data_of(render_page(load_runs([run])))["instructions"] == []
+
+
+def test_texts_are_left_out_on_request(runs: list[Path], tmp_path: Path) -> None:
+    page = render_page(load_runs(runs), ReportOptions(samples=26, no_texts_of=["stories"]))
+    everything = page + json.dumps(data_of(page))
+    assert "The cat sat." not in everything
+    assert "Context 0:" not in everything
+    assert "Context 1:" in everything, "of kitchen"
+    assert "The texts of stories are left out" in page
+    data = data_of(page)
+    stories = [sample for sample in data["samples"] if data["groups"][sample[0]][0] == "stories"]
+    assert [[one[0] for one in sample[6]] for sample in stories if sample[1] == "s2"] == [[0, 0, 1]]
+    assert all(data["texts"][sample[5][0]] == "positive" for sample in stories), "labels are no texts"
+    out = tmp_path / "none.html"
+    output_of("report", *runs, "--out", out, "--no-texts")
+    text = out.read_text(encoding="utf-8")
+    assert "kettle" not in text
+    assert "a spoon" not in text
+    shown = after_scripts(out)
+    assert len(cards(shown)) == shown.count('<dd class="quiet">The texts of this dataset are left out') - 5 == 5
+
+
+def test_the_browser_can_be_limited_or_left_out(runs: list[Path], tmp_path: Path) -> None:
+    loaded = load_runs(runs)
+    page = render_page(loaded, ReportOptions(browse=8))
+    chosen = [tuple(sample[6][run][0] for run in (0, 2)) for sample in data_of(page)["samples"]]
+    assert Counter(chosen) == {(0, 1): 2, (1, 0): 2, (1, 1): 2, (0, 0): 2}, "each outcome in turn"
+    assert "This page holds 8 of 26 samples" in page
+    without = tmp_path / "without.html"
+    write_report(loaded, without, ReportOptions(browse=0))
+    assert 'id="data"' not in without.read_text(encoding="utf-8")
+    assert '<div id="some">' in after_scripts(without), "its script finds nothing to do"
+
+
+def test_samples_with_subsets_can_be_filtered_by_them_and_show_the_habit(tmp_path: Path) -> None:
+    rows = [story(1, "aligned", "garage", habit="garage"), story(2, "conflict", "kitchen"), prediction(3, True)]
+    write_report(load_runs([make_run(tmp_path / "run", rows)]), tmp_path / "report.html")
+    shown = after_scripts(tmp_path / "report.html", fragment="#subset=conflict")
+    cards = re.findall(r'<article class="card">.*?</article>', shown, flags=re.DOTALL)
+    assert len(cards) == 1
+    assert "habit · temporal · qa · conflict · " in cards[0]
+    assert re.search(r"Habit: .*?<p[^>]*>kitchen</p>", cards[0])
+    assert "the habit)" in cards[0], "a wrong answer that is the habit is marked"
+    everything = after_scripts(tmp_path / "report.html")
+    assert everything.count("the habit)") == 1
+    long = story(4, None, "It is now in the garage", habit=[])
+    write_report(load_runs([make_run(tmp_path / "long", [long])]), tmp_path / "long.html")
+    for text in (after_scripts(tmp_path / "long.html"), render_page(load_runs([tmp_path / "long"]))):
+        assert "contains the answer)" in text, "with and without scripts"
+    assert all(f'<option value="{value}">' in everything for value in ("aligned", "conflict", "no tag"))
+    secret = load_runs([make_run(tmp_path / "secret", [story(1, "conflict", "attic", habit="a secret place")])])
+    assert "secret place" not in render_page(secret, ReportOptions(no_texts_of=("habit",)))
 
 
 def test_changed_samples_come_first_and_outcomes_and_groups_take_turns(tmp_path: Path) -> None:
