@@ -44,7 +44,7 @@ def _section(card: str, title: str) -> list[list[str]]:
 
 
 def test_the_hub_understands_the_front_matter(raw: Path, tmp_path: Path) -> None:
-    _built(raw, tmp_path, "tracie", "mctaco", "ecare")
+    assert _built(raw, tmp_path, "tracie", "mctaco", "ecare")["seed"] == 0
     metadata = DatasetCard.load(tmp_path / "README.md").data.to_dict()
     assert metadata["license"] == ["apache-2.0", "mit", "unknown"]
     assert metadata["task_categories"] == ["multiple-choice", "text-classification"]
@@ -75,6 +75,7 @@ def test_a_card_warns_of_the_sources_that_must_not_be_published(raw: Path, tmp_p
     assert "**Do not publish this data.**" in card
     assert "> - **mctaco**: the publishers state no licence" in card
     assert "> - **tracie**" not in card
+    assert "[tracie](https://" in card
     licences = {row[0].split("]")[0].strip("["): row[2] for row in _section(card, "Licences")}
     assert licences == {"mctaco": "**no**: the publishers state no licence", "tracie": "allowed by the licence"}
     assert "Do not publish" not in render_card(_built(raw, tmp_path / "b", "tracie"))
