@@ -8,9 +8,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.files import write_json, write_whole
-from eval.compare.compare import compare_results
 from eval.compare.runs import load_results, only_subset, reference_first
-from eval.compare.verdicts import markdown_text, terminal_text
 
 
 @click.command()
@@ -72,6 +70,9 @@ def compare(
     Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
     """
     loaded = reference_first(load_results(runs, bench), reference)
+    from eval.compare.compare import compare_results  # imports pandas
+    from eval.compare.verdicts import markdown_text, terminal_text
+
     comparison = compare_results(loaded if subset is None else only_subset(loaded, subset))
     content = comparison.to_json()
     as_page = out is not None and out.suffix == ".md"

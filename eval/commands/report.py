@@ -8,9 +8,7 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import folded, is_quiet, say
-from eval.compare.compare import compare_results
 from eval.compare.runs import ScoredRun, load_results, reference_first
-from eval.compare.verdicts import closing_lines
 
 
 @click.command()
@@ -74,7 +72,9 @@ def report(
     rows = [run for run in loaded if isinstance(run, ScoredRun)]
     if no_texts_of and not rows:
         raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {loaded[0].folder.name} holds no texts", "drop it")
+    from eval.compare.compare import compare_results  # imports pandas
     from eval.compare.judged import read_patterns
+    from eval.compare.verdicts import closing_lines
     from eval.pages.report.page import ReportOptions, write_report  # imports matplotlib
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of

@@ -10,9 +10,7 @@ import click
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn
-from eval.compare.measures import measures_latex
 from eval.systems import ROWS, SYSTEM_NAMES
-from eval.systems.run import compare_scored, comparison_text, score_files, write_template
 
 _STDOUT = "-"
 
@@ -74,6 +72,9 @@ def score(
       d2e score crepe runs/d2e --gold data/raw/crepe --json -
       d2e score rows outputs.jsonl --gold data/habit --out runs/theirs
     """
+    from eval.compare.measures import measures_latex  # imports pandas
+    from eval.systems.run import compare_scored, comparison_text, score_files, write_template
+
     files += more
     printed = _STDOUT in (json_out, latex)
     if template is not None:

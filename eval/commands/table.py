@@ -13,13 +13,10 @@ from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
-from eval.compare.compare import compare_results
-from eval.compare.measures import beside_published, measures_latex
 from eval.compare.paper import ENDINGS, read_table
 from eval.compare.paper_layouts import Layout
 from eval.compare.published import PAPERS, PIPER, published_tables
 from eval.compare.runs import MeasuredRun, load_measured, row_benches
-from eval.compare.verdicts import markdown_text, terminal_text
 
 _TEXT = "text"
 
@@ -114,6 +111,10 @@ def _published_alone(bench: str | None, layout: Layout | None, model: str | None
 
 
 def _measures_as(runs: Sequence[MeasuredRun], form: str, *, published: bool) -> str:
+    from eval.compare.compare import compare_results  # imports pandas
+    from eval.compare.measures import beside_published, measures_latex
+    from eval.compare.verdicts import markdown_text, terminal_text
+
     comparison = compare_results(runs)
     beside = beside_published(comparison, runs) if published else None
     if form == "json":
