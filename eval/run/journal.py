@@ -180,7 +180,7 @@ def read_record(files: PassFiles) -> dict[str, Any] | None:
 
 
 def find_earlier(
-    files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], *, overwrite: bool, accept_edited: bool
+    files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], overwrite: bool, accept_edited: bool
 ) -> Earlier:
     """Find what can be reused in the folder; changes nothing.
 

@@ -77,11 +77,16 @@ def run_pass(task: Task, files: PassFiles, asked: EvaluatedModel) -> FinishedPas
         UserError: answers of another model or with other options, a damaged file, or an engine that stopped; the
             answers so far are kept.
     """
-    processes, count = asked.processes, len(task.conversations)
+    processes, options, count = asked.processes, asked.config.options, len(task.conversations)
+
+    def look_back() -> tuple[Fingerprint, Earlier]:
+        now, how = fingerprint_of(task, asked.identity, asked.config), (options.overwrite, options.accept_edited)
+        return now, find_earlier(files, now, task.keys, *how)
+
     with file_lock(
         files.folder, "another evaluation", "wait for its end, or choose another --out", processes.broadcast_from_main
     ):
-        fingerprint, earlier = processes.broadcast_from_main(lambda: _look_back(task, files, asked))
+        fingerprint, earlier = processes.broadcast_from_main(look_back)
         if processes.is_main:
             earlier.report(files, count)
         session: dict[str, Any] = {}
@@ -90,12 +95,6 @@ def run_pass(task: Task, files: PassFiles, asked: EvaluatedModel) -> FinishedPas
         else:
             processes.broadcast_from_main(lambda: earlier.remove_stale(files.folder))
         return processes.broadcast_from_main(lambda: _finish(task, files, _gather(task, files, earlier, session)))
-
-
-def _look_back(task: Task, files: PassFiles, asked: EvaluatedModel) -> tuple[Fingerprint, Earlier]:
-    options, fingerprint = asked.config.options, fingerprint_of(task, asked.identity, asked.config)
-    how = {"overwrite": options.overwrite, "accept_edited": options.accept_edited}
-    return fingerprint, find_earlier(files, fingerprint, task.keys, **how)
 
 
 def _decode_missing(

@@ -126,18 +126,16 @@ def _check_out(out: Path, file: Path, files: PassFiles, options: EvalOptions) ->
 def _write(predictions: Sequence[Prediction], bad: Sequence[BadRow], out: Path, record: dict[str, Any]) -> Answered:
     bad_file = out.with_name(f"{out.name}.bad.jsonl")
     write_bad_rows(bad, bad_file)
-    write_answers([_row(prediction) for prediction in predictions], out)
-    unread = sum(not prediction.parsed for prediction in predictions)
-    return Answered(len(predictions), len(bad), bad_file, unread, record["truncated"], record)
-
-
-def _row(one: Prediction) -> dict[str, Any]:
-    """A row of the answers, with log-probabilities if options were scored."""
-    answer: Any = one.answer if one.format == "mcq" else (one.answer[0] if one.answer else None)
-    row = {"id": one.id, "question": one.question, "answer": answer, "output": one.output, "read": one.extraction}
-    if one.likelihoods is not None:
-        row["logprobs"] = {option.option: option.logprob for option in one.likelihoods}
-    return row
+    rows = []
+    for one in predictions:
+        answer: Any = one.answer if one.format == "mcq" else (one.answer[0] if one.answer else None)
+        row = {"id": one.id, "question": one.question, "answer": answer, "output": one.output, "read": one.extraction}
+        if one.likelihoods is not None:
+            row["logprobs"] = {option.option: option.logprob for option in one.likelihoods}
+        rows.append(row)
+    write_answers(rows, out)
+    unread = sum(not one.parsed for one in predictions)
+    return Answered(len(rows), len(bad), bad_file, unread, record["truncated"], record)
 
 
 def write_answers(rows: Sequence[dict[str, Any]], out: Path) -> None:
@@ -157,13 +155,13 @@ def write_answers(rows: Sequence[dict[str, Any]], out: Path) -> None:
                 writer.writeheader()
                 writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
         else:
-            table = [
-                {
-                    **{name: _cell(value) for name, value in row.items() if name != "answer"},
-                    "answer": _as_list(row["answer"]) if lists else row["answer"],
-                }
-                for row in rows
-            ]
+            answers = [row["answer"] for row in rows]
+            if lists:
+                answers = [
+                    [] if answer is None else answer if isinstance(answer, list) else [answer] for answer in answers
+                ]
+            cells = [{name: _cell(value) for name, value in row.items()} for row in rows]
+            table = [{**row, "answer": answer} for row, answer in zip(cells, answers, strict=True)]
             types = {"answer": pa.list_(pa.string())} if lists else {}
             schema = pa.schema([(name, types.get(name, pa.string())) for name in rows[0]])
             pq.write_table(pa.Table.from_pylist(table, schema=schema), partial, compression="zstd")
@@ -176,7 +174,3 @@ def _cell(value: Any) -> str:
         divided = any(_SEPARATOR in item for item in value)
         return json.dumps(value, ensure_ascii=False) if divided else _SEPARATOR.join(value)
     return "" if value is None else str(value)
-
-
-def _as_list(answer: Any) -> list[str]:
-    return answer if isinstance(answer, list) else [] if answer is None else [answer]
