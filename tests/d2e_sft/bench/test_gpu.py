@@ -12,6 +12,7 @@ import torch
 
 from d2e_sft.bench import gpu
 from d2e_sft.bench.gpu import Peaks, measure_peaks
+from d2e_sft.bench.train import PREFIX, QUESTION
 from d2e_sft.cli import run
 from d2e_sft.util.errors import UserError
 
@@ -73,6 +74,12 @@ def test_without_an_accelerator_and_with_unknown_shapes_it_says_what_to_do(monke
         gpu.bench_gpu(file=None, seconds=1)
     with pytest.raises(UserError, match="no shape 'qwen9'"):
         gpu.bench_gpu(file=None, seconds=1, shapes=["qwen9"])
+
+
+def test_the_refiners_contexts_each_lack_another_part() -> None:
+    prompt = [*range(PREFIX + 80 + QUESTION)]
+    left_out = [sorted(set(prompt) - set(pair.original)) for pair in gpu._without_a_part(prompt, [[1], [2]])]
+    assert left_out == [[*range(PREFIX + start, PREFIX + start + 10)] for start in range(0, 80, 10)]
 
 
 def test_peaks_are_measured() -> None:

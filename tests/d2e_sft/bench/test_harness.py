@@ -57,8 +57,8 @@ def test_a_process_is_measured_by_itself() -> None:
 
 
 def test_a_process_that_fails_is_reported_with_its_last_lines() -> None:
-    with pytest.raises(UserError, match="exited with 3: no model here"):
-        cost_of_process([sys.executable, "-S", "-c", "import sys; print('no model here'); sys.exit(3)"])
+    with pytest.raises(UserError, match="exited with 1: no model here"):
+        cost_of_process([sys.executable, "-S", "-c", "import sys; sys.exit('no model here')"])
 
 
 def case(calls: list[str], name: str, error: Exception | None = None) -> Callable[[], Iterator[dict[str, Any]]]:

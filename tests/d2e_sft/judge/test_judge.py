@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -119,6 +120,18 @@ def test_a_cache_that_cannot_be_written_is_told_before_anything_is_asked(
         ask(judge(cache=tmp_path / "file"), prompts(1))
     assert "--judge-cache" in (caught.value.remedy or "")
     assert server.requests == []
+
+
+def test_a_reply_that_cannot_be_written_ends_the_run(
+    server: JudgeServer, judge: MakeJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("d2e_sft.util.files.sync", full)
+    with pytest.raises(UserError, match=r"cannot be kept \(No space left on device\); 0 of 5 replies are kept"):
+        ask(judge(concurrency=1), prompts(5))
+    assert len(server.requests) == 1
 
 
 _CHILD = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import write_samples
-from d2e_sft.util.errors import path_error
+from d2e_sft.util.errors import path_error, shortened
 from d2e_sft.util.files import replacing_folder, write_whole
 from tests.command import refusal_of
 from tests.factories import write_recipe
@@ -91,3 +91,12 @@ def test_nul_in_other_files() -> None:
     with pytest.raises(ValueError, match="null") as error:
         Path("a\0b").stat()
     assert "NUL" in str(path_error(error.value))
+
+
+def test_values_of_any_kind_are_shown_and_long_ones_cut() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "a list that cannot be shown" in shortened(deep)
+    assert "a int that cannot be shown" in shortened(10**5_000)
+    assert shortened("x" * 300, 10) == "'xxxxxxxxx… (292 more characters)"
