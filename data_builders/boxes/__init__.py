@@ -1,1 +1,0 @@
-"""The Boxes task (Kim & Schuster, ACL 2023): world, wordings, splits, file format and data source."""

@@ -60,25 +60,3 @@ def test_rows_in_the_form_for_t5_are_those_of_the_files(variant: Variant) -> Non
             (imagined,) = sample.conversation.messages("")
             assert turn["content"] == f"{sample.context} {imagined['content']}"
         assert found == files[split]
-
-
-def test_the_two_formats_differ_in_masks_and_in_the_wording_of_empty_boxes() -> None:
-    few, t5 = (
-        [row for _, row in official_rows("base", scenarios=5, seed=0, row_format=form)]
-        for form in ("few_shot", "t5")  # type: ignore[arg-type]
-    )
-    empty = [i for i, row in enumerate(few) if row["masked_content"] == "<extra_id_0> nothing"]
-    assert empty
-    assert {t5[i]["masked_content"] for i in empty} == {"<extra_id_0> is empty"}
-    full = next(i for i in range(len(few)) if i not in empty)
-    assert t5[full]["masked_content"] == few[full]["masked_content"].replace("<extra_id_0>", "<extra_id_0> contains")
-    assert "contains nothing" not in "".join(row["sentence"] for row in t5)
-
-
-def test_the_same_seed_gives_the_same_rows_and_another_gives_others() -> None:
-    first, again, other = (
-        [row["sentence"] for _, row in official_rows("base", scenarios=3, seed=seed, row_format="t5")]
-        for seed in (4, 4, 5)
-    )
-    assert first == again
-    assert first != other

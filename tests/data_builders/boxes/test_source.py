@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.boxes.world import OBJECTS
 from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 from tests.data_builders.reading import build_splits
 
@@ -45,11 +44,6 @@ def test_splits_have_the_published_proportions_and_share_no_signature_or_initial
             signatures.setdefault(sample.meta["signature"], set()).add(split)
     assert all(len(numbers) == 1 for numbers in starts.values())
     assert all(len(splits) == 1 for splits in signatures.values())
-
-
-def test_there_are_100_different_objects_of_one_word() -> None:
-    assert len(set(OBJECTS)) == len(OBJECTS) == 100
-    assert all(re.fullmatch("[a-z]+", name) for name in OBJECTS)
 
 
 def test_the_options_set_the_size_of_the_world_and_of_the_splits(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def base(tmp_path: Path) -> Path:
     [
         *(
             ("crepe", (f"prompt={prompt}", "shots=1", "--alpha", "0.5"), f"-prompt={prompt}-shots=1", {"": ""})
-            for prompt in ("text", "text_at_once", "cot", "code_nested", "code_two_step")
+            for prompt in ("text", "cot", "code_two_step")
         ),
         ("boxes", (), "", {"answers_by_box.jsonl": "", "predictions.tsv": ""}),
         ("boxes", ("prompt=trained", "--alpha", "0.5"), "-prompt=trained", {"": ""}),
@@ -119,17 +119,12 @@ def test_a_run_leaves_predictions_that_score_the_same(
     ("system", "options", "message"),
     [
         ("crepe", ("prompt=poem",), "prompt: got 'poem'"),
-        ("crepe", ("shots=7",), "shots: got '7'"),
         ("crepe", ("split=test",), "holds no data_test_v2.json"),
         ("crepe", ("entities=predicted", "entities_file=none.json"), "none.json: cannot be read"),
         ("crepe", ("prompt=cot", "--answer", "likelihood"), "prompts with options: --bench crepe --set prompt=yes_no"),
-        ("boxes", ("prompt=trained", "demonstrations=none"), "leave demonstrations out"),
-        ("boxes", ("form=cloze",), "boxes has no option 'form'"),
-        ("boxes", ("prompt=masked",), "d2e data boxes OUT.zip --format t5"),
         ("boxes", ("--num-beams", "3"), "this model has only a decoder"),
         ("boxes", ("--num-beams", "3", "--alpha", "0.5"), "num_beams=3 with debiased decoding"),
         ("wiqa", ("file=dev.jsonl",), "holds no dev.jsonl"),
-        ("wiqa", ("prompt=trained", "shots=1"), "without solved examples; leave shots out"),
         ("openpi2", ("task=clusters",), "holds no dev_data_mini_entity.json"),
     ],
 )

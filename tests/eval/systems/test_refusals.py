@@ -12,7 +12,7 @@ from unittest import mock
 from d2e_sft.util.encrypted_zip import write_encrypted
 from eval.systems import load_benchmark
 from eval.systems.benchmark import BenchmarkCall, parse_options
-from eval.systems.boxes.benchmark import as_masked
+from eval.systems.boxes.benchmark import BoxesOptions, as_masked
 from eval.systems.boxes.gold import read_questions
 from eval.systems.crepe.benchmark import CrepeOptions
 from eval.systems.crepe.gold import read_procedures, read_states
@@ -21,6 +21,7 @@ from eval.systems.openpi2.planning import make_planner, read_tasks
 from eval.systems.openpi2.task import OpenPIOptions, bert_scorer
 from eval.systems.reading import file_in, read_json, read_lines
 from eval.systems.run import score_files, write_template
+from eval.systems.wiqa.benchmark import WiqaOptions
 from eval.systems.wiqa.graphs import read_alignments
 from tests.eval.systems.boxes_rows import MOVED, ROWS, START
 from tests.eval.systems.cases import CASES, SALIENCE, save_gold
@@ -287,6 +288,8 @@ CALLS: dict[str, Call] = {
     "a prompt of CREPE without structure": options(CrepeOptions, "crepe", "prompt=code", "structure=independent"),
     "states of CREPE without their file": options(CrepeOptions, "crepe", "entities=predicted"),
     "a file of states without its option": options(CrepeOptions, "crepe", "entities_file=x.json"),
+    "demonstrations in a prompt of training": options(BoxesOptions, "boxes", "prompt=trained", "demonstrations=none"),
+    "solved examples in a prompt of training": options(WiqaOptions, "wiqa", "prompt=trained", "shots=1"),
     "an option without a value": options(CrepeOptions, "crepe", "shots"),
     "an unknown option": options(RIDDLES.options, "riddles", "levels=1"),
     "an option twice": options(CrepeOptions, "crepe", "shots=1", "shots=2"),

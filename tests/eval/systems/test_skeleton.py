@@ -228,6 +228,10 @@ def test_gold_answers_in_a_template_are_perfect(tmp_path: Path, case: str, endin
     means = [one.interval.mean for one in scored.result.measures]
     assert means
     assert not CASES[case].perfect or means == pytest.approx([1] * len(means))
+    if case == "crepe":
+        assert {name: scored.result.scores[name] for name in ("strangers", "missing", "other_gold")} == {
+            "strangers": 0, "missing": 0, "other_gold": 0
+        }  # fmt: skip
 
 
 def test_openpi_lists_are_the_official_form_line_by_line(tmp_path: Path) -> None:
