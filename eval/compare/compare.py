@@ -25,6 +25,7 @@ from pandas import DataFrame
 from d2e_sft.data.built import other_taggers
 from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.progress import Progress
 from eval.compare.context import without_context
 from eval.compare.judged import read_judged
 from eval.compare.runs import MeasuredRun, ScoredRun
@@ -175,11 +176,12 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     frame = table.frame_of({run.label: run.predictions for run in runs})
     samples = table.samples_of(frame)
     unread = {run.label: (run, answers) for run in runs if (answers := without_context(run)) is not None}
-    parts = [_groups(frame, samples, seed), _faithfulness(runs, frame, samples, seed)]
-    parts += [_context(*own, samples, seed) for own in unread.values()]
-    parts.append(_subsets(unread.values(), frame, samples, seed))
+    steps = [partial(_groups, frame), partial(_faithfulness, runs, frame)]
+    steps += [partial(_context, *own) for own in unread.values()]
+    steps.append(partial(_subsets, unread.values(), frame))
     if runs[0].scores.bench.suite is None:
-        parts.append(_kinds(frame, samples, seed))
+        steps.append(partial(_kinds, frame))
+    parts = [step(samples, seed) for step in Progress(steps, desc="comparing", unit="table")]
     small: dict[tuple[str, str, int], dict[str, int]] = {}
     counted = table.means(frame, table.by_subset(samples), [], plain=["accuracy"])
     for own in counted[(counted.rows < ENOUGH_ROWS) & (counted.dataset != table.AVERAGE)].itertuples():
