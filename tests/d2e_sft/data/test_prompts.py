@@ -100,12 +100,6 @@ def test_chain_of_thought_asks_for_steps_and_keeps_the_response_form(prompts: Pr
     assert cot.marker(fmt) == prompts.marker(fmt)
 
 
-def test_a_set_without_chain_of_thought_says_so(prompts: PromptSet) -> None:
-    bare = PromptSet(name="mine", zero_shot=prompts.zero_shot)
-    with pytest.raises(UserError, match=r"'mine': has no wording for the setting 'cot'[\s\S]*add a section `cot`"):
-        bare.in_setting("cot")
-
-
 def test_the_digest_of_a_setting_depends_only_on_its_wording(prompts: PromptSet) -> None:
     bare = PromptSet(name=prompts.name, zero_shot=prompts.zero_shot)
     assert bare.digest() == prompts.digest(), "else a run trained before there was `cot` could not be resumed"

@@ -47,15 +47,6 @@ def test_an_unreadable_file_is_a_clear_error(tmp_path: Path, name: str, content:
         read_samples(tmp_path / name)
 
 
-@pytest.mark.parametrize(("name", "spec"), [("own.yaml", "own.yaml"), ("rows.csv", "mine.yaml")])
-def test_own_data_instead_of_samples_are_told_what_builds_them(tmp_path: Path, name: str, spec: str) -> None:
-    (tmp_path / name).write_text("train: rows.csv\n")
-    with pytest.raises(UserError) as error:
-        read_samples(tmp_path / name)
-    where = tmp_path / spec if spec == name else spec
-    assert f"d2e data build --datasets {where} --out data/{Path(spec).stem}" in str(error.value.remedy)
-
-
 def _write_rows(path: Path, *changes: dict[str, Any]) -> Path:
     rows = [{**make_sample(i).model_dump(), **change} for i, change in enumerate(changes)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -20,12 +20,6 @@ from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, save_tiny_model, tiny_model
 
 
-def test_a_folder_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
-    loaded = load_model(str(save_tiny_model(tmp_path / "model")), dtype="bfloat16")
-    assert loaded.model.dtype == torch.bfloat16
-    assert loaded.tokenizer.chat_template
-
-
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
     save_tiny_model(tmp_path)
     (tmp_path / "tokenizer.json").unlink()

@@ -25,11 +25,6 @@ def _adapter(folder: Path, base: Path, seed: int) -> Path:
     return folder
 
 
-def test_a_folder_is_given_as_it_is(tmp_path: Path) -> None:
-    folder = save_tiny_model(tmp_path / "model")
-    assert model_folder(str(folder)) == str(folder)
-
-
 def test_weights_that_are_no_numbers_are_refused_before_vllm_loads_them(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "model")
     weights = load_file(folder / "model.safetensors")
