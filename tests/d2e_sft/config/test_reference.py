@@ -78,10 +78,3 @@ def assert_fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> No
         assert key in schema["properties"], f"{key} is not among {list(schema['properties'])}"
         assert_fits(inner, schema["properties"][key], whole)
     return None
-
-
-def test_the_command_lists_and_explains() -> None:
-    assert "train.optim" in output_of("recipes", "explain")
-    assert output_of("recipes", "explain", "d2e.alpha").startswith(
-        "d2e.alpha  (number, at least 0, at most 10; default: 0.5)\n  The debias ratio"
-    )

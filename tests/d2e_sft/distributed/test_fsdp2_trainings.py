@@ -1,7 +1,4 @@
-"""FSDP2: two processes under `accelerate launch` train as one process does, with all weights or an adapter.
-
-accelerate wraps the model here; `test_fsdp2.py` has torch's own `fully_shard`.
-"""
+"""FSDP2: two processes under `accelerate launch` train as one process does, with all weights or an adapter."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.run_folder import checkpoints_of
-from d2e_sft.util.errors import UserError
 from tests.factories import log_history, make_world, write_recipe
 from tests.tiny import make_sample
 
@@ -73,9 +72,3 @@ def test_any_value_of_an_evaluation_may_say_what_is_best(world: Path, tmp_path: 
         best = which(values)
         assert state(run)["best_metric"] == best
         assert state(run)["best_global_step"] == values.index(best) + 1
-
-
-def test_an_unknown_metric_is_answered_with_the_nearest(world: Path, tmp_path: Path) -> None:
-    said = r"metric_for_best_model=f2: an evaluation has no such value. Did you mean 'f1'"
-    with pytest.raises(UserError, match=said):
-        train_recipe(recipe(world, tmp_path / "run", "train.metric_for_best_model=f2"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import struct
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,41 +68,9 @@ def test_tensorboard_gets_curves_and_the_table(trained: Path) -> None:
         assert " ".join(row["question"].split()) in shown
 
 
-def log_records(content: bytes) -> Iterator[bytes]:
-    """The records of a LevelDB log, which wandb keeps an offline run as: after 7 bytes, blocks of 32 KiB."""
-    block, place, parts = 32_768, 7, b""
-    while place + 7 <= len(content):
-        if block - place % block < 7:  # no room for a header: padding
-            place += block - place % block
-            continue
-        length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
-        parts += content[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            yield parts
-            parts = b""
-
-
 @needs("wandb")
-def test_wandb_offline_gets_curves_the_recipe_and_the_table(trained: Path) -> None:
-    from wandb.proto import wandb_internal_pb2 as protocol
-
+def test_wandb_offline_gets_the_table(trained: Path) -> None:
     [file] = trained.rglob("*.wandb")
-    values: dict[str, list[Any]] = {}
-    projects, configured = set(), {}
-    for data in log_records(file.read_bytes()):
-        record = protocol.Record()
-        record.ParseFromString(data)
-        if record.HasField("run"):
-            projects.add(record.run.project)
-        for update in [*record.run.config.update, *record.config.update]:
-            configured[update.key or "/".join(update.nested_key)] = json.loads(update.value_json)
-        for item in record.history.item:
-            values.setdefault(item.key or "/".join(item.nested_key), []).append(json.loads(item.value_json))
-    assert set(values) >= NAMES
-    assert values["eval/ce"] == pytest.approx([entry["eval_ce"] for entry in evaluated(trained).values()])
-    assert projects == {"boundary"}
-    assert configured["recipe"]["d2e"]["alpha"] == 0.7
     tables = [json.loads(path.read_text()) for path in sorted(file.parent.rglob("*held_out_predictions_*.json"))]
     rows = [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]]
     assert sorted(rows, key=str) == sorted(predictions(trained), key=str)

@@ -63,15 +63,6 @@ def test_damage_is_described_with_the_file(tmp_path: Path, harm: Callable[[Path]
     assert (damage(folder, cached=False) or "").startswith(said)
 
 
-def test_checkpoints_are_listed_by_step_and_nothing_else_is_one(tmp_path: Path) -> None:
-    for step in (2, 10, 9):
-        make_checkpoint(tmp_path, step)
-    for name in ("checkpoint-11.partial", "checkpoint-best", ".saving/checkpoint-12"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "checkpoint-13").write_text("a file")
-    assert [folder.name for folder in checkpoints_of(tmp_path)] == ["checkpoint-10", "checkpoint-9", "checkpoint-2"]
-
-
 class _Quick(Trainer):
     """A trainer of one weight, whose gradient is always one."""
 

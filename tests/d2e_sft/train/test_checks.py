@@ -1,4 +1,4 @@
-"""What is checked and counted of a run before torch is imported."""
+"""What is checked and counted of a run before its model is loaded, and its precision."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from accelerate import PartialState
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train import checks
-from d2e_sft.train.checks import check_recipe, count_steps, notes_on_steps
+from d2e_sft.train.checks import count_steps
+from d2e_sft.train.prepare import load_on_all, precision_for
 from d2e_sft.util.errors import UserError
 
 
@@ -28,22 +31,6 @@ def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
     asked = recipe(tmp_path, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
     steps = count_steps(asked.train, 7, processes=2)
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
-
-
-@pytest.mark.parametrize(
-    ("rows", "train", "said"),
-    [
-        (90, {}, ["12 optimiser steps are few: under 25 a model learns little; remedy: train.num_train_epochs=3"]),
-        (90, {"num_train_epochs": 3}, []),
-        (200, {}, []),
-        (90, {"max_steps": 2}, []),
-    ],
-)
-def test_notes_on_steps_are_said_with_the_epochs_that_make_enough(
-    tmp_path: Path, rows: int, train: dict[str, Any], said: list[str]
-) -> None:
-    asked = recipe(tmp_path, **{"num_train_epochs": 1, **train}).train
-    assert notes_on_steps(asked, count_steps(asked, rows, processes=1)) == said
 
 
 @pytest.mark.parametrize(
@@ -72,32 +59,6 @@ def test_processes_share_a_batch_equally(
     assert refused.value.remedy == said
 
 
-def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(world: Path) -> None:
-    with pytest.raises(UserError, match=r"train.optim=grokadamw: needs the package grokadamw") as caught:
-        check_recipe(recipe(world, optim="grokadamw"), processes=1)
-    assert "pip install grokadamw" in str(caught.value)
-    check_recipe(recipe(world, optim="sgd"), processes=1)
-
-
-def test_what_needs_no_model_is_refused_before_one_is_loaded(world: Path) -> None:
-    for key in ("train", "dev", "probe"):
-        asked = recipe(world)
-        setattr(asked.data, key, "none.jsonl")
-        with pytest.raises(UserError, match=r"none.jsonl: no such file"):
-            check_recipe(asked, processes=1)
-    with pytest.raises(
-        UserError, match=r"cannot be split over 3 processes in micro-batches of train.per_device_train_batch_size=2"
-    ):
-        check_recipe(recipe(world), processes=3)
-
-
-def test_float16_weights_are_refused(tmp_path: Path) -> None:
-    asked = recipe(tmp_path)
-    asked.model.dtype = "float16"
-    with pytest.raises(UserError, match="gradients of float16 weights underflow"):
-        check_recipe(asked, processes=1)
-
-
 def test_each_run_of_a_process_has_its_own_project_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     with checks.trackers([], "none"):
@@ -120,3 +81,28 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     said = r"train\.report_to=swanlab: the package swanlab is not installed"
     with pytest.raises(UserError, match=said), checks.trackers(["wandb", "swanlab"], "d2e-sft"):
         pass
+
+
+def test_random_weights_are_those_of_the_seed(world: Path) -> None:
+    state = PartialState(cpu=True)
+
+    def embeddings(seed: int, weights: str = "random") -> Any:
+        asked = recipe(world, batch_size=2, seed=seed)
+        asked.model.weights = weights  # type: ignore[assignment]
+        return load_on_all(asked, state).model.get_input_embeddings().weight
+
+    assert torch.equal(embeddings(1), embeddings(1))
+    assert not torch.equal(embeddings(1), embeddings(2))
+    assert torch.equal(embeddings(1, "pretrained"), embeddings(2, "pretrained"))
+
+
+@pytest.mark.parametrize(("fast", "chosen"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_takes_what_this_cpu_computes_in_hardware(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, chosen: str
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("d2e_sft.model.device.cpu_has_bfloat16", lambda: fast)
+    asked = recipe(tmp_path)
+    asked.train.bf16 = None
+    assert precision_for(asked) == chosen

@@ -12,7 +12,6 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Recipe, TrainSection
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.util.errors import UserError
 
 
 def recipe(**sections: dict[str, Any]) -> Recipe:
@@ -83,22 +82,13 @@ def test_precision_is_that_of_the_arguments_and_of_no_others(
     assert TrainingArguments("run", use_cpu=True).mixed_precision == (of_launcher or "no")
 
 
-@pytest.mark.parametrize(("batch", "expected"), [(4, (4, 1)), (12, (6, 2)), (16, (8, 2))])
-def test_a_batch_alone_makes_micro_batches_that_divide_it(
-    tmp_path: Path, batch: int, expected: tuple[int, int]
-) -> None:
-    config = D2EConfig(output_dir=str(tmp_path), batch_size=batch)
-    assert (config.per_device_train_batch_size, config.gradient_accumulation_steps) == expected
-    with pytest.raises(
-        UserError, match=rf"train.batch_size={batch} is not a multiple of train.per_device_train_batch_size=7"
-    ):
-        D2EConfig(output_dir=str(tmp_path), batch_size=batch, per_device_train_batch_size=7)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),  # global batch, micro-batch, accumulation, evaluation batch
     [
         ({}, (64, 8, 8, 8)),
+        ({"batch_size": 4}, (4, 4, 1, 4)),
+        ({"batch_size": 12}, (12, 6, 2, 6)),
+        ({"batch_size": 16}, (16, 8, 2, 8)),
         ({"batch_size": 12, "per_device_train_batch_size": 4}, (12, 4, 3, 4)),
         ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, (8, 4, 2, 4)),
         ({"batch_size": 12, "micro_batch_tokens": 99, "per_device_train_batch_size": 4}, (12, 12, 1, 4)),

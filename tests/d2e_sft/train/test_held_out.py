@@ -181,12 +181,3 @@ def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monke
     encoded = [encoder.encode(sample) for sample in make_samples(9)]
     tokens = sum(len(item.prompts[view]) + len(item.answer) - 1 for item in encoded for view in views)
     assert 3 * entry["tokens_per_second"] + 2 * first["tokens_per_second"] == pytest.approx(tokens, abs=0.5)
-
-
-def test_plain_sft_has_no_debiased_column_and_rows_that_are_trained_on_are_named(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    same = f"data.dev={world}/../{world.name}/train.jsonl"
-    trained(world, tmp_path / "sft", same, "d2e.objective=sft", "train.max_steps=1")
-    assert "is also data.train, so nothing is held out" in capsys.readouterr().err
-    assert all("plain" in row and "debiased" not in row for row in predictions(tmp_path / "sft"))

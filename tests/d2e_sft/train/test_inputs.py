@@ -159,20 +159,3 @@ def test_without_bars_and_above_warnings_nothing_is_printed(
     trainer.save_model()
     told = capfd.readouterr()
     assert told.out + told.err == ""
-
-
-def test_a_rejected_answer_that_the_objective_does_not_use_is_told(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"prompt": "What rose?", "chosen": "the river", "rejected": "the price"}]
-    for objective, told in (("sft", True), ("prefer", False)):
-        args = D2EConfig(str(tmp_path), objective=objective, **SHORT)
-        D2ETrainer(str(world / "model"), args, train_dataset=rows)
-        assert ("unused column: rejected, since the objective sft" in capsys.readouterr().err) is told
-
-
-def test_a_batch_that_is_smaller_than_the_usual_micro_batch_trains(world: Path, tmp_path: Path) -> None:
-    args = D2EConfig(str(tmp_path), batch_size=2, max_steps=1, bf16=False, disable_tqdm=True)
-    D2ETrainer(str(world / "model"), args, train_dataset=ROWS).train()
-    train = load_recipe(tmp_path / "recipe.yaml").train
-    assert (train.batch_size, train.per_device_train_batch_size) == (2, 2)

@@ -35,10 +35,6 @@ def option(command: list[str], name: str) -> str:
     return command[command.index(name) + 1]
 
 
-def test_there_is_a_launcher_for_each_way_to_spread_a_model() -> None:
-    assert launchers() == ["ddp", "fsdp2", "zero2", "zero2-offload", "zero3", "zero3-offload"]
-
-
 @pytest.mark.parametrize("name", launchers())
 def test_configurations_are_what_their_names_say_and_leave_the_rest_to_the_recipe(name: str) -> None:
     config = configuration(name)

@@ -42,13 +42,6 @@ def test_a_packed_step_on_an_adapter_equals_the_naive_one(kind: str, adapter: st
     assert (layout.packing, layout.reason) == ("shared_batch", None)
 
 
-@pytest.mark.parametrize("adapter", ["all-linear", "head-in-full"])
-@pytest.mark.parametrize("objective", ["sft", "teacher"])
-def test_other_objectives_train_an_adapter_as_their_formulas_have_it(objective: str, adapter: str) -> None:
-    model = with_lora(tiny_model("llama", seed=3), **ADAPTERS[adapter])
-    assert_equal_to_naive(model, D2ESection(objective=objective), "auto")
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [

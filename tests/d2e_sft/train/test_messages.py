@@ -17,6 +17,8 @@ from transformers import TrainingArguments
 
 from d2e_sft import D2EConfig, D2ETrainer, DecodingConfig, answer_samples
 from d2e_sft.util.errors import UserError
+from tests.command import refusal_of
+from tests.factories import make_world, write_recipe
 from tests.messages import messages_of
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -122,6 +124,11 @@ def of_tokens(changed: dict[str, Any], make: Callable[[Any], Any]) -> Callable[[
     return lambda tmp: trainer(tmp, make([start, {**GOOD, **changed}]))
 
 
+def refused(tmp: Path, keys: str) -> str:
+    recipe = write_recipe(make_world(tmp, train=3, bench=0), tmp / "run")
+    return refusal_of("train", recipe, *keys.split())
+
+
 def with_sets(tmp: Path) -> D2ETrainer:
     made = trainer(tmp, given={"eval_dataset": {"near": ROWS[:2]}})
     made.compute_metrics = argmax
@@ -150,6 +157,14 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "metrics that are no dict": lambda tmp: trainer(tmp, given={"compute_metrics": lambda _: None}).predict(ROWS),
     "tokens to predict": lambda tmp: trainer(tmp).predict([GOOD]),
     "rows without answers to predict": lambda tmp: trainer(tmp).predict([{"question": "What rose?"}]),
+    **{
+        f"d2e train {keys}": lambda tmp, keys=keys: refused(tmp, keys)
+        for keys in (
+            "train.optim=grokadamw", "model.dtype=float16", "data.train=none.jsonl", "data.dev=none.jsonl",
+            "data.probe=none.jsonl", "train.batch_size=8 --processes 3 --launch ddp", "train.report_to=swanlab",
+            "model.weights=random model.lora={}", "data.max_length=100", "data.prompt_set=none",
+        )
+    },
     "a negative length": lambda tmp: answer_samples(tiny_model(), tiny_tokenizer(), ROWS, max_length=-1),
     "a prompt set that is a number": lambda tmp: answer_samples(tiny_model(), tiny_tokenizer(), ROWS, prompt_set=3),  # type: ignore[arg-type]
     "a decoder that is a function": lambda tmp: DecodingConfig(decoder=shares_of),  # type: ignore[arg-type]

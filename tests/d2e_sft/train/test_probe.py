@@ -73,22 +73,12 @@ def test_it_counts_what_greedy_decoding_answers(world: Path, learnt: Path, tmp_p
     assert found[-1]["eval_n"] == 4
 
 
-def test_an_encoder_decoder_is_probed_too(world: Path, tmp_path: Path) -> None:
-    train_recipe(recipe_for(world, tmp_path / "run", f"model.name={world}/t5", "train.max_steps=2"))
-    assert [entry["step"] for entry in history(tmp_path / "run")] == [0, 2]
-
-
 def test_a_first_dataset_without_conflict_rows_is_a_further_one(world: Path, tmp_path: Path) -> None:
     first, *others = [sample for sample in probed() if sample.subset in ("aligned", "conflict")]
     write_samples([first.model_copy(update={"dataset": "further"}), *others], tmp_path / "probe.jsonl")
     train_recipe(recipe_for(world, tmp_path / "run", f"data.probe={tmp_path}/probe.jsonl", "train.max_steps=1"))
     names = {"eval_plain_aligned", "eval_plain_conflict", f"eval_plain_{first.subset}_further", "eval_habit_gap"}
     assert names <= history(tmp_path / "run")[0].keys()
-
-
-def test_as_many_of_each_subset_are_taken(world: Path, tmp_path: Path) -> None:
-    chosen = probe_samples(recipe_for(world, tmp_path / "run", "data.max_probe_samples=4"))
-    assert [sample.subset for sample in chosen] == ["aligned", "aligned", "conflict", "conflict"]
 
 
 @pytest.mark.parametrize("lacking", ["aligned", "conflict"])

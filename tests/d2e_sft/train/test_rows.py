@@ -1,18 +1,25 @@
-"""Which rows of a file are trained on, and what becomes of them."""
+"""Which rows of a file are trained on, how they become tokens, and the digest by which a resumed run knows them."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from datasets import Dataset, Features, LargeList, List, Value
 
 from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.rows import describe_rows, read_rows
+from d2e_sft.train.data_record import tokens_digest
+from d2e_sft.train.rows import describe_rows, encode_samples, read_rows
+from d2e_sft.train.samples import RunSamples, choose_samples, probe_groups
 from d2e_sft.util.errors import UserError
-from tests.tiny import make_sample, make_samples, save_tiny_model
+from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_tokenizer
 
 
 def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
@@ -59,31 +66,6 @@ def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) 
     assert "  3 whose contexts are left out (data.without_context)" in describe_rows(recipe, "training", rows)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, ["  refined = original in 67 % of the rows (2 of 3): the KL term is 0 there"]),
-        ({"objective": "teacher"}, ["  refined = original in 67 % of the rows (2 of 3): the KL term is 0 there"]),
-        (
-            {"objective": "m:f", "own_views": ["original", "refined"]},
-            ["  refined = original in 67 % of the rows (2 of 3)"],
-        ),
-        ({"distill": False}, []),
-    ],
-)
-def test_rows_without_a_refined_view_of_their_own_are_counted(
-    tmp_path: Path, options: dict[str, Any], expected: list[str]
-) -> None:
-    save_tiny_model(tmp_path / "model")
-    whole = make_sample(1).context
-    samples = [make_sample(1), *(make_sample(1, id=name, refined_context=whole) for name in "ab")]
-    write_samples(samples, tmp_path / "train.jsonl")
-    data = {"train": str(tmp_path / "train.jsonl")}
-    recipe = Recipe.model_validate({"data": data, "d2e": options, "train": {"output_dir": str(tmp_path / "run")}})
-    rows = read_rows(recipe, "training", load_model(str(tmp_path / "model")), progress=False)
-    assert describe_rows(recipe, "training", rows)[1:] == expected
-
-
 def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     changes: list[dict[str, Any]] = [
@@ -127,3 +109,84 @@ def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_pat
     cut = read_rows(recipe, "training", loaded, progress=False)
     assert max(item.longest for item in cut.kept) <= longest - 5
     assert [row["rejected"] for row in cut.dataset] == [row["rejected"] for row in rows.dataset]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> ViewEncoder:
+    return ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), ("original", "imagined", "refined"))
+
+
+def test_a_truncated_context_leaves_question_and_answer_whole(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="first " + "word " * 400)
+    result = encode_samples([make_sample(1), sample], encoder, max_length=500, overlong="truncate_context")
+    assert not result.dropped
+    assert result.truncated == [sample]
+    cut = result.kept[1]
+    whole = encoder.encode(sample)
+    text = encoder.tokenizer.decode(cut.prompts["original"])
+    assert "first word word" in text
+    assert sample.question in text
+    assert cut.answer == whole.answer
+    assert 490 < cut.longest <= 500
+    assert cut.prompts["imagined"] == whole.prompts["imagined"]
+
+
+def test_a_context_without_blanks_is_cut_and_not_emptied_and_an_answer_stays_whole(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="雨" * 300)
+    result = encode_samples([sample], encoder, max_length=500, overlong="truncate_context")
+    assert encoder.tokenizer.decode(result.kept[0].prompts["original"]).count("雨") > 20
+    with pytest.raises(UserError, match="even without context"):
+        encode_samples([make_sample(1)], encoder, max_length=100, overlong="truncate_context")
+
+
+def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
+    samples = [make_sample(n, dataset="large" if n < 8 else "small") for n in range(10)]
+    chosen = choose_samples(samples, 4, seed=0)
+    assert [sample.dataset for sample in chosen] == ["large", "large", "small", "small"]
+    assert [sample.id for sample in chosen] == sorted(sample.id for sample in chosen)
+    assert chosen == choose_samples(samples, 4, seed=0)
+    assert sum(sample.dataset == "small" for sample in choose_samples(samples, 8, seed=0)) == 2
+    assert choose_samples(samples, None, seed=0) == samples
+
+
+def test_a_run_reads_its_own_files_and_leaves_contexts_out_where_it_is_to(tmp_path: Path) -> None:
+    write_samples(make_samples(8), tmp_path / "train.jsonl")
+    write_samples([make_sample(n, split="dev") for n in range(3)], tmp_path / "dev.jsonl")
+    data = {"train": str(tmp_path / "train.jsonl"), "max_samples": 5, "without_context": True}
+    sections = {"d2e": {"objective": "sft"}, "train": {"output_dir": str(tmp_path / "run")}}
+    alone = RunSamples.of(Recipe.model_validate({"data": data, **sections}))
+    assert (alone.training.in_file, len(alone.training.chosen)) == (8, 5)
+    assert {sample.context for sample in alone.training.chosen} == {""}
+    assert alone.held_out is alone.probe is None
+    held_out = RunSamples.of(Recipe.model_validate({"data": {**data, "dev": str(tmp_path / "dev.jsonl")}, **sections}))
+    assert held_out.held_out is not None
+    assert [sample.id for sample in held_out.held_out.chosen] == ["s0", "s1", "s2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "groups"),
+    [
+        ("A:aligned B:aligned A:conflict B:conflict", "aligned aligned_B conflict conflict_B"),
+        ("A:aligned B:aligned B:conflict", "aligned_A aligned conflict"),  # the first lacks a subset
+        ("A:aligned B:conflict", "aligned conflict"),
+    ],
+)
+def test_a_probe_reports_the_first_dataset_with_both_subsets_and_further_ones_by_name(given: str, groups: str) -> None:
+    named = [one.split(":") for one in given.split()]
+    samples = [make_sample(n, dataset=dataset, subset=subset) for n, (dataset, subset) in enumerate(named)]
+    assert probe_groups(samples) == groups.split()
+
+
+def test_the_digest_is_of_every_token_in_its_place() -> None:
+    rows = [{"original": [1, 2], "answer": [3]}, {"original": [4], "answer": [5, 6]}]
+    moved = [{"original": [1], "answer": [3]}, {"original": [2, 4], "answer": [5, 6]}]
+    # Column by column: its name, how many tokens each row has, and the tokens.
+    columns = (b"answer", [1, 2], [3, 5, 6]), (b"original", [2, 1], [1, 2, 4])
+    told = [(name, np.int32(lengths).tobytes(), np.int64(tokens).tobytes()) for name, lengths, tokens in columns]
+    expected = hashlib.sha256(b"".join(part for parts in told for part in parts)).hexdigest()
+    assert tokens_digest(rows) == expected != tokens_digest(moved)
+    for kind in (List(Value("int32")), LargeList(Value("int64"))):
+        dataset = Dataset.from_list(rows, features=Features({"original": kind, "answer": kind}))
+        assert tokens_digest(dataset.select([1, 0]).select([1, 0])) == expected, "as of a list of rows"
+    trained = [{**row, "trained": [True] * len(row["answer"])} for row in rows]
+    assert tokens_digest(trained) == expected, "it follows from the tokens"

@@ -95,15 +95,6 @@ def test_too_little_memory_names_lengths_and_settings(
     assert all(setting in said for setting in settings)
 
 
-def test_another_runtime_error_is_not_taken_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(trainer: Any, loss: Any) -> Any:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    AtMicroBatch(monkeypatch, 2, fail)
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        d2e("train", folder / "run.yaml")
-
-
 @pytest.mark.parametrize(
     ("saving", "kept"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import datasets
@@ -17,7 +17,6 @@ from d2e_sft.decoding import generate_debiased
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.forward import may_leave_parameters_out
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.train.prepare import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
 from tests.naive import encoded_rows
 from tests.tiny import tiny_model
@@ -147,16 +146,6 @@ def test_resuming_in_the_middle_of_an_epoch_ends_with_the_same_weights(
     assert torch.equal(_weights(again), _weights(straight))
     later = [entry["loss"] for entry in straight.state.log_history if "loss" in entry and entry["step"] > 3]
     assert [e["loss"] for e in again.state.log_history if "loss" in e and e["step"] > 3] == later
-
-
-def test_fsdp2_returns_the_sums_in_float32() -> None:
-    from accelerate.utils import FullyShardedDataParallelPlugin
-
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy="bf16")
-    assert plugin.mixed_precision_policy.output_dtype == torch.bfloat16
-    keep_sums_in_float32(SimpleNamespace(fsdp_plugin=plugin))
-    assert plugin.mixed_precision_policy.output_dtype == torch.float32
-    assert plugin.mixed_precision_policy.param_dtype == torch.bfloat16
 
 
 def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> None:

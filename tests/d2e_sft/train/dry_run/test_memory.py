@@ -5,20 +5,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import sys
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
-from d2e_sft.config.recipe import D2ESection, TrainSection, load_recipe
-from d2e_sft.data.sample import write_samples
+from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.device import PeakMemory
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.train.dry_run import report as dryrun
 from d2e_sft.train.dry_run.memory import (
     MemoryEstimate,
     TensorBytes,
@@ -26,13 +22,9 @@ from d2e_sft.train.dry_run.memory import (
     on_each_device,
     optimizer_bytes,
 )
-from d2e_sft.train.dry_run.plan import Plan, Speed
-from d2e_sft.train.run import train_recipe
-from d2e_sft.train.trainer import D2ETrainer
-from tests.command import program, train
-from tests.factories import write_recipe
+from tests.command import program
 from tests.naive import encoded_rows
-from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer, with_lora
+from tests.tiny import tiny_model, with_lora
 
 CPU = torch.device("cpu")
 
@@ -103,38 +95,6 @@ def test_the_peak_is_that_of_a_step_that_is_really_computed() -> None:
     assert memory.total - memory.optimizer == pytest.approx(tensors.peak, rel=0.01)
 
 
-def test_the_model_is_left_as_it_was() -> None:
-    model = tiny_model()
-    before = [parameter.clone() for parameter in model.parameters()]
-    forward = model.forward
-    estimate(model)
-    assert model.forward == forward
-    assert not model.training
-    for parameter, old in zip(model.parameters(), before, strict=True):
-        assert parameter.grad is None
-        assert torch.equal(parameter, old)
-
-
-@pytest.fixture(scope="module")
-def plain() -> MemoryEstimate:
-    return estimate(tiny_model())
-
-
-@pytest.mark.parametrize(
-    ("d2e", "options", "share"),
-    [
-        (D2ESection(), {"gradient_checkpointing": True}, 0.9),
-        (D2ESection(), {"bf16": True}, 0.9),
-        (D2ESection(), {"count": 1}, 0.9),
-        (D2ESection(view_gradients="original"), {}, 0.8),
-    ],
-)
-def test_what_saves_activations_shows(
-    plain: MemoryEstimate, d2e: D2ESection, options: dict[str, Any], share: float
-) -> None:
-    assert estimate(tiny_model(), d2e, **options).activations < share * plain.activations
-
-
 WHOLE = MemoryEstimate(weights=800, gradients=400, optimizer=1600, activations=1000, largest_layer=50)
 
 
@@ -153,56 +113,6 @@ def test_a_launcher_divides_what_it_spreads(launcher: str, total: int, on_host: 
     share, host = on_each_device(WHOLE, launcher, 4)
     assert (share.total, host) == (total, on_host)
     assert on_each_device(WHOLE, launcher, 1) == (WHOLE, 0)
-
-
-@pytest.fixture(scope="module")
-def twenty_million(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of a model whose weights and moments outweigh what any process has besides."""
-    folder = tmp_path_factory.mktemp("twenty-million")
-    sizes = {"hidden_size": 512, "vocab_size": 20_000}  # most weights in embedding and head, which take little time
-    config = LlamaConfig(**{**tiny_model().config.to_dict(), **sizes})
-    LlamaForCausalLM(config).save_pretrained(folder / "model")
-    tiny_tokenizer().save_pretrained(folder / "model")
-    write_samples(make_samples(8), folder / "train.jsonl")
-    return write_recipe(folder, folder / "run", "train.max_steps=2")
-
-
-def train_and_measure() -> None:
-    """Train a recipe, and print by how much the process grew at most until the model was saved.
-
-    A tiny model is trained before, so that what libraries load on their way is not counted.
-    """
-    recipe = load_recipe(sys.argv[1])
-    tiny, folder = recipe.model_copy(deep=True), Path(recipe.train.output_dir).with_name("tiny")
-    tiny.model.name, tiny.train.output_dir = str(save_tiny_model(folder / "model")), str(folder / "run")
-    train_recipe(tiny)
-    memory, save = PeakMemory(), D2ETrainer.save_model
-
-    def save_model(self: D2ETrainer, *arguments: Any, **options: Any) -> Any:
-        print(f"at the peak {memory.peak_mb()} MiB", flush=True)
-        return save(self, *arguments, **options)
-
-    with patch.object(D2ETrainer, "save_model", save_model):
-        train_recipe(recipe)
-
-
-def mebibytes_at_the_peak(text: str) -> float:
-    number, unit = text.split("at the peak")[1].split()[:2]
-    return float(number) * {"MiB": 1, "GiB": 2**10}[unit]
-
-
-@pytest.mark.slow
-def test_a_real_training_takes_what_was_estimated_and_measured(
-    twenty_million: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Each in a process of its own, whose heap no other test has used.
-    trained = mebibytes_at_the_peak(program(tmp_path, f"{__name__}:train_and_measure", twenty_million).printed)
-    text = train(tmp_path, [twenty_million, "--dry-run"]).printed.split("== memory")[1]
-    assert mebibytes_at_the_peak(text) == pytest.approx(trained, rel=0.2)
-    shown: list[str] = []
-    monkeypatch.setattr(Plan, "measure_speed", lambda plan: Speed(1.0, 1.0, 1))
-    dryrun.dry_run(load_recipe(twenty_million), shown.append)
-    assert mebibytes_at_the_peak("".join(shown)) == pytest.approx(trained, rel=0.2)
 
 
 # Shape, its layers, samples, tokens of a context, the objective, options of training.
