@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Literal, Self
 
@@ -190,14 +190,18 @@ def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, thre
     if stated:
         floor = min(1, _CLAUSE_SHARE * threshold) * max(scores.values())
         kept |= {number for number, score in scores.items() if 0 < score >= floor}
-        kept |= set(_best_of_sentences(spans, scores))
+        for sentence in {span.sentence for span in spans.values()}:  # the first clause if all are irrelevant
+            numbers = [number for number, span in spans.items() if span.sentence == sentence]
+            kept.add(max(numbers, key=lambda number: (scores[number], spans[number].kind == "main", -number)))
         kept |= {number for number in spans if when and _tells_when(texts[number])}
         kept -= (again := again - stated)
     elif everything[-1].sentence == 0 and not when:
         return sample.context  # the one sentence that the question is about
     else:
         droppable = _droppable(spans, scores, when=when, label=asked.label)
-        calls = {number for number, text in texts.items() if not scores[number] and _is_call(text)}
+        # An exclamation of a few words without a verb: "No joke!".
+        short = {number: words(text) for number, text in texts.items() if len(words(text)) <= _CALL_WORDS}
+        calls = {number for number, spoken in short.items() if not scores[number] and predicate_place(spoken) is None}
         kept |= {number for number, span in spans.items() if span.kind not in droppable[span.sentence]} - calls
         kept |= {number for number, text in texts.items() if _tells_why(text, when=when)}
         again = set()
@@ -257,13 +261,6 @@ def _run(wanted: Sequence[str], spoken: Sequence[str]) -> range:
     return range(0)
 
 
-def _best_of_sentences(spans: Mapping[int, Span], scores: Mapping[int, float]) -> Iterator[int]:
-    """The most relevant span of each sentence; its first clause if all are irrelevant."""
-    for sentence in {span.sentence for span in spans.values()}:
-        own = [number for number, span in spans.items() if span.sentence == sentence]
-        yield max(own, key=lambda number: (scores[number], spans[number].kind == "main", -number))
-
-
 def _with_words(wanted: set[str], texts: Mapping[int, str], scores: Mapping[int, float], kept: set[int]) -> set[int]:
     """Spans with the wanted words that no span of `kept` has."""
     missing = wanted - stems(" ".join(text for number, text in texts.items() if number in kept))
@@ -300,12 +297,6 @@ def _tells_why(text: str, *, when: bool) -> bool:
         return _tells_when(text) or not words_of("reasons").isdisjoint(spoken)
     which = text.lstrip()[:1].isalpha() and spoken[0] in words_of("relatives")  # after a comma it only adds something
     return bool(spoken) and (which or spoken[0] in words_of("aims") or not words_of("reasons").isdisjoint(spoken))
-
-
-def _is_call(text: str) -> bool:
-    """Whether a span is an exclamation of a few words without a verb: "No joke!"."""
-    spoken = words(text)
-    return len(spoken) <= _CALL_WORDS and predicate_place(spoken) is None
 
 
 def _is_aside(number: int, texts: Mapping[int, str]) -> bool:
