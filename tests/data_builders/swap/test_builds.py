@@ -31,43 +31,30 @@ def habit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built, Path]
     return plain, build_splits(folder / "swapped", "habit", *settings, swap=0.5), folder / "swapped"
 
 
-def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_unchanged(
+def test_a_share_of_the_training_rows_is_replaced_follows_from_the_text_and_can_be_restored(
     habit: tuple[Built, Built, Path],
 ) -> None:
-    plain, swapped, _ = habit
+    plain, swapped, folder = habit
     assert swapped["test"] == plain["test"]
-    assert len(swapped["train"]) == len(plain["train"]) == 200
-    changed = [(old, new) for old, new in zip(plain["train"], swapped["train"], strict=True) if old != new]
-    assert len(changed) == 100
-    for old, new in changed:
-        assert new.id == f"{old.id}-swapped"
-        assert (new.question, new.habit, new.subset) == (old.question, old.habit, "conflict")
-        assert new.meta["swapped"] == {"from": old.answers[0], "to": new.answers[0], "pool": "dataset"}
-        assert new.answers[0] not in (*old.answers, *old.habit)
-
-
-def test_the_answer_follows_from_swapped_stories_and_the_original_can_be_restored(
-    habit: tuple[Built, Built, Path],
-) -> None:
-    plain, swapped, _ = habit
+    changed = 0
     for old, new in zip(plain["train"], swapped["train"], strict=True):
         moves = rf"[Tt]he {new.meta['thing']} (?:is in|to) the (\w+)\."
         for text in (new.context, new.refined_context or ""):
             assert re.findall(moves, text)[-1] == new.answers[0]
-        if both := new.meta.get("swapped"):
-            back = {both["to"]: both["from"], both["from"]: both["to"]}
+        if old != new:
+            changed += 1
+            assert (new.id, new.question, new.habit) == (f"{old.id}-swapped", old.question, old.habit)
+            assert new.subset == "conflict"
+            assert new.answers[0] not in (*old.answers, *old.habit)
+            pair = new.meta["swapped"]
+            assert pair == {"from": old.answers[0], "to": new.answers[0], "pool": "dataset"}
+            back = {pair["to"]: pair["from"], pair["from"]: pair["to"]}
             assert exchanged(new.context, back) == old.context
             assert exchanged(new.refined_context or "", back) == old.refined_context
-
-
-def test_manifest_and_card_count_the_swaps(habit: tuple[Built, Built, Path]) -> None:
-    folder = habit[2]
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert (len(plain["train"]), changed) == (200, 100)
     entry = {"rows": 200, "wanted": 100, "swapped": 100, "pools": {"dataset": 100}, "refused": {}}
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["swap"] == {"share": 0.5, "datasets": {"habit": entry}}
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "| habit | train | 200 | 100 | 100 | 100 dataset |" in card
-    assert "--swap 0.5" in card
 
 
 def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
@@ -82,9 +69,6 @@ def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
         "boxes test: 10 conflict rows; 20 are needed to compare by subset: more test rows (a larger `test`), or "
         "--swap-test 1",
     ]
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "--swap-test 0.25" in card
-    assert "swap.pools=lists,dataset" in card
 
 
 def _habit_of_one_length(rows: int, usual: str) -> str:
