@@ -18,7 +18,7 @@ from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.data.views import ViewEncoder
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.context_free import accuracy_by_places, hypothesis_alone
-from data_builders.quality.stats import compute_stats, render_stats
+from data_builders.quality.stats import compute_stats, render_stats, stats_tables
 from tests.command import output_of
 from tests.data_builders.nli_rows import nli, stats_in_words
 from tests.data_builders.reading import published_rows
@@ -103,6 +103,14 @@ def test_the_page_escapes_names() -> None:
     assert "<b>" not in page
     assert "<i>" not in page
     assert "&lt;b&gt;$x_1$ &amp; co" in page
+
+
+def test_several_sets_are_named_in_the_tables_and_one_is_not() -> None:
+    sets = [SampleSet(name, [nli(1, "It rained.", "It was wet.", "positive")]) for name in ("a", "b")]
+    for count, columns in ((2, ["data", "dataset", "split"]), (1, ["dataset", "split", "relation"])):
+        [table] = stats_tables(compute_stats(sets[:count], tokenizer="words"))["Rows"]
+        assert list(table.frame.columns)[:3] == columns
+    assert list(stats_tables(compute_stats(sets, tokenizer="words"))["Rows"][0].frame["data"]) == ["a", "b", ""]
 
 
 def test_a_page_without_nli_and_refined_contexts_leaves_them_out() -> None:
