@@ -62,7 +62,6 @@ class Block:
     scores: Mapping[tuple[str, str, str], Score]
 
     def score(self, run: str, measure: str, subset: str = "") -> Score | None:
-        """Return one score, None without one."""
         return self.scores.get((run, measure, subset))
 
     @property
@@ -77,11 +76,9 @@ class Comparison:
 
     Attributes:
         scores: The table, with the columns `_COLUMNS` and those of `means` and `changes` of `eval.score.frame`.
-        small_subsets: Number of right answers of each run in subsets with too few rows to compare, by dataset, subset
-            and number of rows.
+        small_subsets: Right answers of each run in subsets with too few rows to compare, by dataset, subset and size.
         untagged: Number of samples without a subset.
-        tagged_by: Models whose habits the subsets are about, if these are a model's; `strangers` are the runs of other
-            models.
+        tagged_by: Models whose habits the subsets are about; `strangers` are the runs of other models.
         left_out: Measures that not all runs have.
     """
 
@@ -113,23 +110,19 @@ class Comparison:
 
     @property
     def is_by_measures(self) -> bool:
-        """Whether the runs were scored by a related system's scorer."""
         return bool((self.scores.part == "measures").any())
 
     @property
     def main(self) -> tuple[Block, str]:
-        """The group and the measure that verdicts are about: the mean over all samples, or the first measure."""
         block = self.blocks("measures", "measure", "unit")[0] if self.is_by_measures else self.groups[0]
         return block, block.name[0] if self.is_by_measures else "mean"
 
     @property
     def unit(self) -> str:
-        """Plural name of what the main score is about."""
         return self.main[0].name[1] if self.is_by_measures else "samples"
 
     @property
     def subsets(self) -> list[Block]:
-        """The datasets with subsets, then their average."""
         return self.blocks("subsets", "dataset")
 
     @property
@@ -168,7 +161,7 @@ def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
-    """Compare runs that `load_runs` read together; differences are to the first.
+    """Compare runs that `load_runs` read together.
 
     UserError if a sample has different subsets in two runs, or what was asked without the contexts is incomplete.
     """
@@ -200,7 +193,6 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
 
 
 def joined(parts: Sequence[DataFrame]) -> DataFrame:
-    """Return the parts as one table with all columns; a column that a part lacks is empty."""
     numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p", "adjusted_p"]
     whole = pd.concat([DataFrame(columns=_COLUMNS), *(part for part in parts if len(part))], ignore_index=True)
     return (
@@ -209,7 +201,6 @@ def joined(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def compare_kinds(run: ScoredRun, *, seed: int = 0) -> Comparison:
-    """Return one run's scores by what the questions ask for, if it is not a suite's."""
     frame = table.frame_of({run.label: run.predictions}, lambda prediction: {"accuracy": prediction.right})
     kinds = [_kinds(frame, table.samples_of(frame), seed)] if run.scores.bench.suite is None else []
     return Comparison(run.scores.bench.name, (run.label,), joined(kinds))
@@ -318,7 +309,7 @@ def _check_same_tags(runs: Sequence[ScoredRun]) -> None:
 
 
 def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Comparison:
-    """Compare results of one scorer, given by label; differences are to the first.
+    """Compare results of one scorer, given by label.
 
     A table is read for its headline, the first measure, and everything else is many tests at once. The headline's
     p-values are therefore corrected for the number of results, the others together for results and measures.

@@ -31,11 +31,10 @@ def read_without_context(
 
     Args:
         samples: predictions that need a counterpart, unless they have no context.
-        file: in the format of predictions.jsonl; None means `without_context.jsonl` in the run's folder.
+        file: None means `without_context.jsonl` in the run's folder.
         noun: what the samples are called in an error.
 
-    Raises:
-        UserError: the file is missing, damaged or lacks one of the samples; names the command that writes it.
+    UserError, with the command that writes the file, if it is missing, damaged or lacks one of the samples.
     """
     source = run.folder / WITHOUT_CONTEXT_FILE if file is None else file
     if not source.is_file():

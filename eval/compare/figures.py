@@ -30,7 +30,6 @@ def mean_of(score: Interval | None) -> str:
 
 
 def points(difference: Difference | None, *, star: bool = True) -> str:
-    """A difference of fractions in percentage points, starred where it is significant; its interval if it has one."""
     if difference is None:
         return NONE
     low, high = 100 * difference.low, 100 * difference.high
@@ -57,7 +56,6 @@ gain = tested(points)
 
 
 def short_p(value: float) -> str:
-    """A p-value with three decimals."""
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 

@@ -59,8 +59,6 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class JudgedError:
-    """The pattern of an error, and the reason for it."""
-
     pattern: ErrorPattern
     reason: str
 
@@ -76,15 +74,10 @@ class RunPatterns:
 def find_error_patterns(
     wrong: Sequence[Prediction], judge: Judge | None, *, without_context: AnswersWithoutContext | None = None
 ) -> list[JudgedError]:
-    """Find the error pattern of each wrong prediction, in order.
+    """Find the error pattern of each wrong prediction, in order; UserError if the judge does not answer.
 
-    Args:
-        wrong: wrong predictions.
-        judge: None applies the rule. Then an answer that is the same without the context is neglect, an unrecognised
-            one is other, and the rest is undecided.
-        without_context: answers for the rule.
-
-    UserError if the judge cannot be asked, or not any more.
+    Without a judge the rule decides: an answer that is the same without the context is neglect, an unrecognised one is
+    other, and the rest is undecided.
     """
     if judge is None:
         return [_by_rule(prediction, without_context or {}) for prediction in wrong]
@@ -93,7 +86,6 @@ def find_error_patterns(
 
 
 def error_prompts(wrong: Sequence[Prediction]) -> list[Prompt]:
-    """The prompt that `find_error_patterns` sends for each prediction."""
     return [_templates("error").prompt(one, "prediction", one.gold, output=one.output) for one in wrong]
 
 
@@ -211,8 +203,7 @@ class _JudgedAnswers(BaseModel):
 def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
     """Ask a judge about a run's free answers to contexts, and write the verdicts to the run's folder.
 
-    Returns a verdict for each answer in order; None where the judge named none, twice. UserError if the judge cannot
-    be asked, or not any more.
+    A verdict is None where the judge named none, twice. UserError if the judge does not answer.
     """
     free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
     templates = _templates("answer")

@@ -26,7 +26,6 @@ Values = dict[str, float]  # by document
 
 
 def holds_samples(folder: Path) -> bool:
-    """Whether a folder, or a folder in it, holds samples."""
     return folder.is_dir() and bool(_files(folder))
 
 

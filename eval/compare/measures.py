@@ -40,9 +40,9 @@ def measure_table(comparison: Comparison) -> Table:
 
 
 def measures_latex(comparison: Comparison) -> str:
-    """Return a row for each result: scores with half the width of their intervals, the best bold, † significant.
+    """Return a row for each result: scores with half the width of their intervals, the best bold.
 
-    The dagger marks a corrected p below 0.05 of the difference to the first row.
+    A † marks a corrected p below 0.05 of the difference to the first row.
     """
     rows: list[list[str]] = [[label] for label in comparison.labels]
     columns = [""]
@@ -61,10 +61,7 @@ def measures_latex(comparison: Comparison) -> str:
 
 
 def beside_published(comparison: Comparison, runs: Sequence[MeasuredRun]) -> Table | None:
-    """Return a row for each published value that a run was asked for; None without one.
-
-    A value is compared with the runs that have the options of its column and row.
-    """
+    """Return a row for each published value whose column and row have a run's options; None without one."""
     system = str(runs[0].scores.get("system"))
     if system not in PAPERS:
         return None

@@ -69,7 +69,6 @@ class PaperRow:
 
     @property
     def model(self) -> str:
-        """The short name of the model that was trained or decoded."""
         name = self.scores.model if self.recipe is None else self.recipe.model.name
         return name.rstrip("/").rpartition("/")[2].removeprefix("builtin:")
 
@@ -145,7 +144,6 @@ class PaperTable:
 
     @property
     def table(self) -> Table:
-        """The table to write."""
         columns, first = LAYOUTS[self.layout], "Models" if self.layout in ("piper", "ablation") else "Methods"
         header: list[Any] = [first, *(column.header for column in columns)]
         if columns[0].over:
@@ -264,9 +262,8 @@ def read_table(
         bench: the folder name under RUN/eval; None means all with a dataset of the layout.
         published: the model whose published values stand below ours; empty for each run's own, None for none.
 
-    Raises:
-        UserError: a run is missing or given twice, has no such result, or was scored on other samples than the rest;
-            or the paper has no such model.
+    UserError if a run is missing, given twice, without such a result, or scored on other samples than the rest. Also
+    if the paper has no such model.
     """
     rows: list[PaperRow] = []
     for path, label in zip(paths, distinct_labels(paths), strict=True):
@@ -288,7 +285,7 @@ def read_table(
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
-    """Write a run's scores on one benchmark as table.md, table.tex and table.json to their folder; return the files.
+    """Write a run's scores on one benchmark as table.md, table.tex and table.json to their folder.
 
     The datasets decide the layout: PIPER's, out of distribution, both (then with table-ood.*), or none.
     """

@@ -72,12 +72,10 @@ class PublishedTable(BaseModel):
 
     @property
     def where(self) -> str:
-        """The place in the paper."""
         place = f"Table {self.table}" if isinstance(self.table, int) else self.table
         return place if self.page is None else f"{place}, page {self.page}"
 
     def shown(self, paper: str) -> Table:
-        """The table to write."""
         layout = LAYOUTS[self.layout] if self.layout else ()
         header: list[Any] = [("", "row"), *((column.over, column.header) for column in layout)]
         if not layout or not layout[0].over:
@@ -87,15 +85,12 @@ class PublishedTable(BaseModel):
 
 
 class PublishedPaper(BaseModel):
-    """All published tables of one paper."""
-
     paper: str
     tables: list[PublishedTable]
 
 
 @cache
 def read_published(name: str) -> PublishedPaper:
-    """Read the tables of one of `PAPERS`."""
     return PublishedPaper.model_validate(load_package_yaml(_FOLDER / f"{name}.yaml"))
 
 

@@ -41,7 +41,6 @@ class RunResult:
 
     @property
     def is_trained(self) -> bool:
-        """Whether a training left its traces in the run's folder; a base model's has only results."""
         return any((folder / name).exists() for folder in (self.path, self.home) for name in _OF_TRAINING)
 
 
@@ -66,7 +65,7 @@ class MeasuredRun(RunResult):
 
 
 def load_results(paths: Sequence[Path], bench: str | None = None) -> Sequence[ScoredRun | MeasuredRun]:
-    """Read the runs' results on one benchmark, of rows or with a scorer of its own; raises as the two readers."""
+    """Read the runs' results on one benchmark, of rows or with a scorer of its own; raises as both readers."""
     return load_measured(paths, bench) or load_runs(paths, bench)
 
 
@@ -77,8 +76,7 @@ def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[Measu
         paths: run folders, folders of results themselves, or folders that `lm-eval --log_samples` wrote.
         bench: the folder's name under RUN/eval; None means the only one that all runs share.
 
-    Raises:
-        UserError: the runs share several benchmarks and none is chosen, or a result is damaged.
+    UserError if the runs share several benchmarks and none is chosen, or a result is damaged.
     """
     held = [_measured_benches(path) for path in paths]
     shared, rows = _shared(held, bench), _shared([row_benches(path) for path in paths], bench)
@@ -116,14 +114,9 @@ def _shared(held: Sequence[Collection[str]], bench: str | None) -> list[str]:
 
 
 def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun]:
-    """Read the runs' results on one benchmark.
-
-    Args:
-        bench: the benchmark's folder name under RUN/eval; None means the only one that all runs share.
-
-    Raises:
-        UserError: a run is missing, given twice, not scored or damaged; the benchmark is unknown or ambiguous; or the
-            runs were scored on different files or samples.
+    """Read the runs' results on one benchmark; `bench` as for `load_measured`.
+     UserError if a run is missing, given twice, not scored or damaged; the benchmark is unknown or ambiguous; or the
+    runs were scored on different files or samples.
     """
     labels = distinct_labels(paths)
     name = _shared_bench(paths, bench)
@@ -175,7 +168,6 @@ def _options_of(bench: str, file: str | None = None) -> str:
 
 
 def row_benches(path: Path) -> list[str]:
-    """List the benchmarks of rows with complete results in a run folder."""
     return sorted(file.parent.name for file in path.glob(f"eval/*/{SCORES_FILE}") if system_of(file) is None)
 
 
@@ -239,7 +231,7 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """The runs' names, with enough of their paths to be distinct; a checkpoint's has its run's (`d2e/checkpoint-30`).
+    """The runs' names, with enough of their paths to be distinct, such as `d2e/checkpoint-30`.
 
     UserError if a folder is given twice.
     """

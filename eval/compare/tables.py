@@ -154,9 +154,7 @@ def _sized(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
 def comparison_tables(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
     """Return all tables that have a line; those by subset come first if the benchmark is about subsets.
 
-    Args:
-        groups: also those of scores by group.
-        detail: show intervals and differences for every metric, with both p-values.
+    `groups` adds scores by group; `detail` shows intervals and differences for every metric, with both p-values.
     """
     overall = group_tables(comparison, detail=detail) if groups else []
     overall += faithfulness_tables(comparison, detail=detail)
@@ -220,7 +218,6 @@ def shares_of(block: Block, run: str, what: str) -> dict[str, float]:
 
 
 def context_table(comparison: Comparison) -> Table:
-    """Return what the context adds to runs that were also asked without it."""
     blocks = _sized(comparison.blocks("context", "dataset", "relation", "format"))
     return table_of(comparison.labels, blocks, _WORTH, _CONTEXT)
 

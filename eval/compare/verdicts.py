@@ -34,13 +34,11 @@ def terminal_text(comparison: Comparison, *, groups: bool = True, detail: bool =
 
 
 def markdown_text(comparison: Comparison) -> str:
-    """Return tables with all columns, and verdicts, as Markdown."""
     tables = (table.markdown() for table in tables_of(comparison, detail=True))
     return "\n\n".join([*tables, *closing_lines(comparison)])
 
 
 def tables_of(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
-    """Return the tables of a comparison of rows or of measures."""
     if comparison.is_by_measures:
         return [measure_table(comparison)]
     return comparison_tables(comparison, groups=groups, detail=detail)
@@ -53,10 +51,7 @@ def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Return a line for each run after the first: on its main score, and on subsets if they are compared.
-
-    If the benchmark is about subsets, only on these.
-    """
+    """Return a line for each run after the first: on its main score, or on subsets if the benchmark is about these."""
     by_subset = subset_verdicts(comparison)
     return by_subset if by_subset and comparison.is_about_subsets else [*_main_verdicts(comparison), *by_subset]
 
@@ -108,7 +103,6 @@ def subset_verdicts(comparison: Comparison) -> list[str]:
 
 
 def subset_changes(block: Block, run: str) -> dict[str, Difference]:
-    """Return a run's differences in accuracy on conflict and aligned rows."""
     scores = {name: block.score(run, "accuracy", name) for name in COMPARED}
     return {name: score.change for name, score in scores.items() if score is not None and score.change is not None}
 

@@ -48,9 +48,8 @@ class ContinuationEncoder:
 
     def encode(self, original: str, imagined: str, text: str) -> TokenPair:
         """Encode a prompt in both views and the text after it, its option; blanks between them belong to the text.
-
-        A prompt that is too long loses its beginning (`truncated`). Raises UserError for a text without a token, or
-        with more than the model's positions.
+         A prompt that is too long loses its beginning (`truncated`). UserError for a text that is too long, or has no
+        token.
         """
         if original:
             end = len(original.rstrip())
@@ -92,13 +91,10 @@ class D2ELM(LM):
         pretrained: as for `d2e eval`: a run folder, a checkpoint, an adapter, a Hub name or `builtin:…`.
         alpha: the debias ratio of the decoder `d2e`; None: 0.5.
         decoder: `NAME` or `NAME:KEY=VALUE:KEY=VALUE`, as for `d2e eval --decoder`; the harness splits at commas.
-        batch_size: prompts decoded together.
         max_gen_toks: longest answer, unless a task sets it.
         device: `cuda:1`, `cpu`, …; always the CPU without CUDA.
-        seed: for sampled answers.
 
-    Raises:
-        UserError: no such model, a wrong option, or an encoder-decoder model.
+    UserError if there is no such model, an option is wrong, or the model is an encoder-decoder.
     """
 
     def __init__(
@@ -139,15 +135,12 @@ class D2ELM(LM):
 
     @property
     def tokenizer_name(self) -> str:
-        """For the harness's cache of requests."""
         return self.name.replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The template, which the harness keeps with its results."""
         return self.tokenizer.chat_template if chat_template else ""
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """The conversation as text, by the tokenizer's chat template."""
         how = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
         text: str = rendered(self.tokenizer, chat_history, **how)
         return text
@@ -169,8 +162,7 @@ class D2ELM(LM):
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """The log-probability of each request's continuation, and whether greedy decoding would write it.
 
-        It is debiased if the document has a context. Prompts that are too long lose their beginning, as in the
-        harness's `hf` model.
+        It is debiased if the document has a context. Prompts that are too long lose their beginning.
         """
         asked = [
             replace(

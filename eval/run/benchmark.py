@@ -33,12 +33,9 @@ class BenchmarkFile:
 
 @dataclass(frozen=True)
 class BenchmarkRows:
-    """The rows of a benchmark's file.
+    """The rows of a benchmark's file, in file order: all valid ones, those to decode, and invalid ones.
 
-    Attributes:
-        all, bad: The valid and the invalid rows, in file order.
-        chosen: Rows to decode, in file order.
-        without_options: Number of valid rows left out because they have no options to score.
+    `without_options` counts valid rows that were left out because they have no options to score.
     """
 
     all: list[EventSample]
@@ -49,15 +46,11 @@ class BenchmarkRows:
 
     @property
     def is_subset(self) -> bool:
-        """Whether some rows are left out that could be decoded."""
         return len(self.chosen) < len(self.all) - self.without_options
 
 
 def locate_benchmark(path: str | Path) -> BenchmarkFile:
-    """Find the benchmark in a folder of `d2e data build` (its test rows) or in one file of rows.
-
-    Raises UserError if there is no such file, or the folder has neither test.parquet nor test.jsonl.
-    """
+    """Find the benchmark in a folder of `d2e data build` (its test rows) or in one file of rows; UserError if none."""
     path = Path(path)
     if path.is_dir():
         file = rows_file(path, "test")
@@ -74,10 +67,9 @@ def locate_benchmark(path: str | Path) -> BenchmarkFile:
 
 
 def locate_suite(suite: str, data: Path | None = None) -> BenchmarkFile:
-    """Find a suite that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
+    """Find a suite that `d2e data build --suite SUITE --out DATA/SUITE` wrote; UserError if it has not been built.
 
-    `data` is DATA, or the folder of the suite itself; None means the folder `data`. Raises UserError if the suite has
-    not been built, or the folder holds another one.
+    `data` is DATA, or the folder of the suite itself; None means the folder `data`.
     """
     root = DATA_ROOT if data is None else data
     own = data is not None and (root / MANIFEST).is_file()
@@ -101,7 +93,6 @@ def locate_suite(suite: str, data: Path | None = None) -> BenchmarkFile:
 
 
 def rows_file(folder: Path, split: str) -> Path | None:
-    """The file of a split's rows in a folder of `d2e data build`."""
     files = (folder / f"{split}.{ending}" for ending in ("parquet", "jsonl"))
     return next((file for file in files if file.is_file()), None)
 
@@ -119,7 +110,6 @@ def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: in
 
 
 def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSample]:
-    """The samples with options; UserError if no sample has options."""
     askable = [sample for sample in samples if sample.candidates]
     if not askable:
         raise UserError(
@@ -131,10 +121,7 @@ def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSam
 
 
 def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
-    """The samples with these ids, in that order, or `count` of them drawn with a seed, in file order.
-
-    Raises UserError if no sample has one of the ids.
-    """
+    """The samples with these ids, in that order, or `count` of them drawn with a seed, in file order."""
     if not names:
         places = sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))
         return [samples[place] for place in places]

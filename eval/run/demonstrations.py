@@ -31,12 +31,9 @@ _NOT_IN_PROMPTS = {"meta", "subset", "habit", "rejected"}
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """The training rows that each group's prompts show.
+    """The training rows that each group's prompts show, and the file that they are from.
 
-    Attributes:
-        file, sha256: the source of the rows.
-        groups: the rows of each group, in order.
-        sources: how each group's rows match it: `same dataset`, `same relation` or `same format`.
+    `sources` says how each group's rows match it: `same dataset`, `same relation` or `same format`.
     """
 
     file: Path
@@ -45,7 +42,6 @@ class Demonstrations:
     sources: Mapping[GroupKey, str]
 
     def of(self, sample: EventSample) -> Sequence[EventSample]:
-        """The solved samples in a sample's prompt."""
         return self.groups[sample.dataset, sample.relation, sample.format]
 
     def digest(self) -> str:

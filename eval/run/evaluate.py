@@ -32,20 +32,16 @@ def evaluate_model(
     options: EvalOptions,
     load: LoadEngine | None = None,
 ) -> RunScores:
-    """Decode and score a benchmark; writes `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`.
-
-    In other settings than zero-shot and other forms than chat the folder is called `BENCHMARK-SETTING-FORM`. A pass
-    without context writes `without_context.jsonl` there, and no scores. With several processes each decodes its share.
+    """Decode and score a benchmark; returns the scores.
+     The files are `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`. In other settings than zero-shot and other
+    forms than chat the folder is called `BENCHMARK-SETTING-FORM`. A pass without context writes
+    `without_context.jsonl` there, and no scores. With several processes each decodes its share.
 
     Args:
         model: A run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`. For an
             endpoint, the model's name there.
         benchmark: A folder of `d2e data build`, a file of EventSample rows, or a result of `locate_suite`.
-        run: The run folder that keeps the results.
         load: Loads the engine; with `shared_engine` several calls use the same.
-
-    Returns:
-        the content of `scores.json`; a pass without context does not write it.
 
     Raises:
         UserError: no such model or benchmark, bad rows, a prompt that exceeds the model's context, an engine that
@@ -138,7 +134,6 @@ class Evaluation:
 
     @property
     def empty_contexts(self) -> int:
-        """Number of samples without context, which are decoded plainly."""
         return sum(not sample.context.strip() for sample in self.rows.chosen)
 
     def warn(self) -> None:
@@ -165,7 +160,6 @@ class Evaluation:
             warn(other)
 
     def score(self, record: dict[str, Any]) -> RunScores:
-        """Score the finished predictions; writes the scores and the rows that were left out."""
         files = self.files
         write_bad_rows(self.rows.bad, files.folder / BAD_ROWS_FILE)
         scored = score_predictions(read_predictions(files.predictions), seed=self.asked.config.options.seed)

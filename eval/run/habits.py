@@ -75,13 +75,9 @@ class Habit:
 
 
 class ClosedBook:
-    """A model that is asked without contexts.
-
-    Args:
-        options: as for `evaluate_model`; the engine, the wording and the length of answers matter here.
-
-    Raises:
-        UserError: no such model or wording, options that contradict each other, or an engine without probabilities.
+    """A model that is asked without contexts; of its options the engine, the wording and the length of answers matter.
+     UserError if there is no such model or wording, options contradict each other, or the engine gives no
+    probabilities.
     """
 
     def __init__(self, model: str, options: EvalOptions, rule: TagRule) -> None:
@@ -104,7 +100,6 @@ class ClosedBook:
         self._asked = EvaluatedModel(model, config, join_processes(config.engine))
 
     def describe(self) -> dict[str, Any]:
-        """What the tags depend on, for a manifest."""
         asked = {"prompt_set": self._wording.name, "form": self._asked.config.form, "shots": self.rule.shots}
         return {"model": self.model, "identity": self._asked.identity, **self._measure, **asked}
 
@@ -117,8 +112,7 @@ class ClosedBook:
     def tagged(self, samples: Sequence[EventSample]) -> list[EventSample]:
         """Return the samples with the model's habit, how their context relates to it, and a tag in their meta.
 
-        Raises:
-            UserError: a prompt exceeds the model's context, the engine stops, or the kept answers are damaged.
+        UserError if a prompt exceeds the model's context, the engine stops, or the kept answers are damaged.
         """
         tag = {"model": self.model, **self._measure}
         return [
@@ -133,7 +127,7 @@ class ClosedBook:
         ]
 
     def habits(self, samples: Sequence[EventSample]) -> list[Habit]:
-        """Return the habit for each sample; errors as in `tagged`."""
+        """Return the habit for each sample."""
         wording = self._wording.in_setting("zero_shot")
         few = self._wording.in_setting("few_shot", _shown(samples, self.rule.shots)) if self.rule.shots else wording
         by = self._by_agreement if self.rule.confidence == "agreement" else self._by_probability
@@ -154,9 +148,8 @@ class ClosedBook:
         self, samples: Sequence[EventSample], wording: PromptSet, *, likelihood: bool = False, **draw: Any
     ) -> list[Answer]:
         """Return the answer to each sample, kept from earlier calls or decoded now.
-
-        With `likelihood` the candidates are scored, or the accepted answers of a sample without any. `draw` are
-        temperature and seed; without them decoding is greedy.
+         `likelihood` scores the candidates, or the accepted answers of a sample without any. Without `draw` decoding
+        is greedy.
         """
         if not samples:
             return []
@@ -252,7 +245,6 @@ def _digest(content: Any) -> str:
 
 
 def closed_book(model: str, dtype: str | None = None) -> ClosedBook:
-    """Return a model that is asked as `d2e data tag` does by default; errors as for `ClosedBook`."""
     return ClosedBook(model, EvalOptions(dtype=dtype), TagRule())
 
 

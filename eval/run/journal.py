@@ -33,7 +33,7 @@ _SYNCED_EVERY = 1.0  # seconds: a kill loses no answer, a power cut those of the
 class SessionHeader:
     """The first line of a session, which is one run of the command in one process.
 
-    `fingerprint` is everything that the outputs depend on; `engine` and `environment` are for the record.
+    The outputs depend on nothing but `fingerprint`; the rest is for the record.
     """
 
     fingerprint: Fingerprint
@@ -53,12 +53,10 @@ class PassFiles:
 
     @property
     def predictions(self) -> Path:
-        """The predictions, once all are there."""
         return self.folder / f"{self.stem}.jsonl"
 
     @property
     def record(self) -> Path:
-        """How they were decoded."""
         return self.folder / f"{self.stem}.decoding.json"
 
     def partial(self, process: int = 0) -> Path:
@@ -66,7 +64,6 @@ class PassFiles:
         return self.folder / (f"{self.stem}.partial.{process}.jsonl" if process else f"{self.stem}.partial.jsonl")
 
     def partials(self) -> list[Path]:
-        """The journals of all processes."""
         others = self.folder.glob(f"{self.stem}.partial.*.jsonl")
         numbered = [path for path in others if path.name.split(".")[-2].isdecimal()]
         return [path for path in (self.partial(), *sorted(numbered)) if path.is_file()]
@@ -87,7 +84,6 @@ class Journal:
         self._append(vars(header))
 
     def append(self, answer: Answer) -> None:
-        """Append an answer."""
         self._append(answer.line())
 
     def close(self) -> None:
@@ -108,7 +104,6 @@ class Earlier:
     """What earlier sessions left of a pass, as far as it may be used.
 
     Attributes:
-        sessions: In the order of their lines.
         answers: By the place of their prompt.
         cut_off: Journals whose last line is incomplete.
         record: Present after a finished pass; None if answers are missing.
@@ -122,7 +117,6 @@ class Earlier:
     stale: list[Path] = field(default_factory=list)
 
     def report(self, files: PassFiles, count: int) -> None:
-        """Tell the user what is reused."""
         for path in self.cut_off:
             warn(f"{path}: its last line was cut off, so that sample is decoded again")
         if self.record is not None:
@@ -183,9 +177,8 @@ def find_earlier(
     files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], overwrite: bool, accept_edited: bool
 ) -> Earlier:
     """Find what can be reused in the folder; changes nothing.
-
-    With `overwrite`, finished passes and results of other options are stale. An interrupted pass with the same options
-    is still resumed. Raises UserError for answers of another model or with other options, or a damaged file.
+     With `overwrite`, finished passes and results of other options are stale. An interrupted pass with the same
+    options is still resumed. UserError for answers of another model or with other options, or a damaged file.
     """
     stale = _stale_companion(files, fingerprint, overwrite=overwrite)
     record = read_record(files) if files.predictions.is_file() else None

@@ -46,13 +46,11 @@ class EvalOptions:
         max_samples: At most this many samples of each dataset × relation × format, drawn with `seed`.
         seed: Seed of the subset, the demonstrations and the bootstrap.
         demonstrations: A file or folder of training rows for the few-shot setting; None: found near the benchmark.
-        overlong: What to do with prompts that exceed the model's context.
         num_beams: Beams of plain decoding, for encoder-decoder models.
         dtype: Data type of the weights. None means the recipe's in process, and vLLM's own choice in vLLM. `auto` is
             bfloat16 if this machine computes it fast, else float32; `resolve_options` resolves it.
         compiled: Compile the decoding step of the transformers engine.
         vllm: Options of the vLLM engine, with `load_llm`'s names.
-        endpoint: Options of the openai engine.
         overwrite: Remove results of another model or other options, instead of refusing to mix them.
         accept_edited: Score finished predictions again although they were edited, instead of refusing.
     """
@@ -86,12 +84,9 @@ class EvalOptions:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """The options of an evaluation with all defaults filled in.
+    """The options of an evaluation with all defaults filled in; `section` has the training's dtype and attention.
 
-    Attributes:
-        decoding: plain without context, as both views are then the same; plausibility is 0 if decoding is plain.
-        max_samples: None: all.
-        section: dtype and attention of the model's training.
+    Decoding is plain without context, as both views are then the same; plausibility is 0 if decoding is plain.
     """
 
     options: EvalOptions

@@ -49,18 +49,14 @@ class EvaluatedModel:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine with the model."""
         return (self.load or make_engine)(self.model, self.config, self.processes)
 
 
 @dataclass(frozen=True)
 class FinishedPass:
-    """A pass with an answer to every prompt.
-
-    Attributes:
-        answers: In the order of the prompts.
-        record: Fingerprint and engine; environment, counts and seconds of the last session. It also has the numbers of
-            answers `resumed` from earlier sessions and `truncated`, and by relation the samples that were `timed`.
+    """A pass with an answer to every prompt, in order.
+     `record` has fingerprint and engine; environment, counts and seconds of the last session; the numbers of answers
+    `resumed` from earlier sessions and `truncated`; and by relation the samples that were `timed`.
     """
 
     answers: list[Answer]
@@ -73,9 +69,8 @@ def run_pass(task: Task, files: PassFiles, asked: EvaluatedModel) -> FinishedPas
     Every process decodes its share and returns the same; the main one looks for earlier answers and writes. The
     record, which makes the pass a finished one, is written last.
 
-    Raises:
-        UserError: answers of another model or with other options, a damaged file, or an engine that stopped; the
-            answers so far are kept.
+    UserError for answers of another model or with other options, a damaged file, or an engine that stopped; the
+    answers so far are kept.
     """
     processes, options, count = asked.processes, asked.config.options, len(task.conversations)
 

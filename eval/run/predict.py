@@ -56,18 +56,14 @@ class Answered:
 def predict(
     model: str, file: Path, samples: Sequence[EventSample], bad: Sequence[BadRow], out: Path, options: EvalOptions
 ) -> Answered:
-    """Answer the samples and write `out`, whole or not at all.
+    """Answer the samples and write `out` (`.jsonl`, `.csv` or `.parquet`), whole or not at all.
 
     Args:
-        model: as for `eval.run.evaluate.evaluate_model`.
         file: the samples' source, for messages.
         samples: with unique ids; their answers are ignored.
         bad: invalid rows of the file; written next to `out`.
-        out: `.jsonl`, `.csv` or `.parquet`.
 
-    Raises:
-        UserError: no such model, wrong options, a prompt that exceeds the model's context, or an engine that stops.
-            `out` holds answers of another model, other options, or unknown origin.
+    UserError as for `evaluate_model`, or if `out` holds answers of another model, other options, or unknown origin.
     """
     config = resolve_options(model, options)
     files = PassFiles(out.with_name(f"{out.name}.decoding"), "answers")
@@ -106,7 +102,6 @@ def trained_relation(model: str) -> Relation:
 
 
 def check_ending(out: Path) -> None:
-    """Raise UserError unless answers can be written to such a file."""
     if out.suffix.lower() not in ENDINGS:
         raise UserError(f"--out {out}: expected an ending of {', '.join(ENDINGS)}", "the ending gives the format")
 

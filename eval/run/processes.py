@@ -30,12 +30,10 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process decides, prints and merges."""
         return self.index == 0
 
     @property
     def device(self) -> torch.device:
-        """The device of this process."""
         from d2e_sft.util.distributed import process_state
 
         return (self.state or process_state(patience=_PATIENCE)).device
@@ -49,7 +47,6 @@ class Processes:
         return broadcast_from_main(self.state, decide)
 
     def wait(self) -> None:
-        """Wait until every process reaches this point."""
         if self.state is not None:
             self.state.wait_for_everyone()
 
@@ -57,7 +54,7 @@ class Processes:
 def join_processes(engine: str) -> Processes:
     """The processes of an evaluation with this engine; a single one needs neither torch nor accelerate for it.
 
-    Raises UserError if several were launched, and the engine does not support it or they did not find each other.
+    UserError if several were launched, and the engine does not support it or they did not find each other.
     """
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if engine == "transformers" and several:

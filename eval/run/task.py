@@ -40,11 +40,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class TaskItem:
-    """What a task asks: one prompt with and without its context, as messages.
+    """What a task asks: one prompt with and without its context, as messages up to the answer.
 
     Attributes:
         dataset, id: The prompt's key, unique in its task; results are kept under it.
-        messages: Turns with `role` and `content`, up to the answer.
         imagined: The same turns without the context.
         group: Conversations in a group share a prefix.
         options: Possible answers, where options are scored.
@@ -61,7 +60,6 @@ class TaskItem:
 
     @property
     def label(self) -> str:
-        """How messages name the prompt."""
         return f"sample {self.id!r} of {self.dataset!r}"
 
     def shaped(self, form: Form, style: Continuation) -> TaskItem:
@@ -92,30 +90,23 @@ class Task:
 
     @property
     def title(self) -> str:
-        """A description for the progress bar."""
         how = f"α={self.decoding.alpha:g}" if self.decoding.decoder == "d2e" else self.decoding.decoder
         view = "without context" if self.without_context else how
         return ", ".join(part for part in (self.name, "options" if self.likelihood else "", view) if part)
 
     @property
     def view(self) -> View:
-        """The view of the prompts that is answered."""
         return "imagined" if self.without_context else "original"
 
     @property
     def keys(self) -> list[SampleKey]:
-        """Dataset and id of each prompt."""
         return [(chat.dataset, chat.id) for chat in self.conversations]
 
     def messages(self) -> list[Messages]:
-        """The conversations to answer."""
         return [chat.imagined if self.without_context else chat.messages for chat in self.conversations]
 
     def answer(self, place: int, reply: str | Sequence[OptionScore], *, truncated: bool) -> Answer:
-        """The journal's entry for an output, up to a text that ends it, or for options' scores.
-
-        Raises UserError if a log-probability is not finite.
-        """
+        """The journal's entry for an output, up to a text that ends it, or for the scores of options."""
         if isinstance(reply, str):
             return Answer(place, cut(reply, self.decoding.stop_strings), truncated)
         conversation = self.conversations[place]
@@ -136,10 +127,7 @@ class Task:
 class SampleTask(Task):
     """Samples in the words of a prompt set; the finished file holds predictions.
 
-    Attributes:
-        samples, wording: What the conversations word.
-        truncate: Cut the ends of contexts that exceed the model; False: refuse them.
-        setting, normalise: How answers are read, and the likeliest option is found.
+    `truncate` cuts the ends of contexts that exceed the model; False: refuse them.
     """
 
     samples: Sequence[EventSample]
@@ -153,7 +141,6 @@ class SampleTask(Task):
         return prediction_line(self.prediction(answer))
 
     def prediction(self, answer: Answer) -> Prediction:
-        """Score an answer."""
         sample, wording = self.samples[answer.index], self.wording
         if self.likelihood:
             return score_likelihoods(sample, answer.scores or [], wording, self.normalise)
@@ -192,8 +179,7 @@ def encode(
     task: Task, tokenizer: Any, *, encoder_decoder: bool = False, limit: int | None = None
 ) -> tuple[list[TokenPair], int]:
     """The task's prompts as token ids, fitted to the model, and the token that ends an answer.
-
-    `limit` is the model's positions; those of a decoder-only model also hold the answer, or the longest option. Raises
+     `limit` is the model's positions; those of a decoder-only model also hold the answer, or the longest option.
     UserError if the tokenizer has no chat template, an option has no token, or prompts exceed the model.
     """
     from d2e_sft.model.loading import check_answer_fits  # needs more packages than scoring does

@@ -48,7 +48,6 @@ class Extraction:
 
     @property
     def parsed(self) -> bool:
-        """Whether an answer was found."""
         return self.mode != "none"
 
 
@@ -59,11 +58,9 @@ def extract_answer(
 
     Args:
         output: the generated text, without the prompt.
-        fmt: `nli`, `scq`, `mcq`, `qa` or `chat`.
         options: the candidates in the order of their letters; empty for nli and qa.
         marker: the response form before the answer, for example `The correct option is:`. If the prompt asks for the
             bare answer, it is empty, and the answer is the first line (in a chain of thought the last).
-        setting: `cot` reads the last statement, the others the first.
         given: the end of a prompt that contains the response form up to the answer; the output continues it.
     """
     if fmt == "chat":  # the whole output is the answer
@@ -117,7 +114,6 @@ class _Places:
         return "\n".join(lines[first:])
 
     def read(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Return the first answer in one of the texts."""
         for text in texts:
             if text not in self.read_before:
                 self.read_before.add(text)

@@ -84,7 +84,6 @@ def lacks_answer(prediction: Prediction) -> bool:
 
 
 def refuses(answer: str) -> bool:
-    """Return whether an answer says that the context has no answer."""
     return _REFUSALS.search(normalise(answer)) is not None
 
 
@@ -104,7 +103,6 @@ def word_measures(prediction: Prediction) -> dict[str, float]:
 
 
 def contains_answer(prediction: Prediction) -> bool:
-    """Return whether a free answer contains an accepted one as whole words."""
     said = " ".join(prediction.answer)
     return has_free_answer(prediction) and any(contains(said, gold) for gold in prediction.gold)
 

@@ -163,7 +163,6 @@ def by_kind(samples: DataFrame) -> DataFrame:
 
 
 def by_dataset(samples: DataFrame) -> DataFrame:
-    """Group by dataset and, if there are several, all together."""
     groups = samples.assign(stratum=0)[["row", "dataset", "stratum"]]
     groups = groups.sort_values("dataset", key=_by_appearance, kind="stable")
     every = [groups.sort_values("row").assign(dataset=ALL)] if groups.dataset.nunique() > 1 else []

@@ -49,7 +49,6 @@ class Measure(BaseModel):
 
     @cached_property
     def interval(self) -> Interval:
-        """The score with its interval over items."""
         return bootstrap_counts(self.form, list(self.counts.values()))
 
 

@@ -24,10 +24,7 @@ _ENTRY_END = r"(?=[\s*.]*(?:$|[;,\n]|\([A-Za-z]\)))"
 def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[str, ...]:
     """Return the options that `text` names, in its order; none if a letter is next to another option's text.
 
-    Args:
-        text: A model's statement, or its whole output.
-        options: The candidates, in the order of their letters.
-        several: Whether more than one may be chosen. If not, a text that names two options has no answer.
+    The options are in the order of their letters. Unless `several` may be chosen, a text that names two has no answer.
     """
     chosen = _whole(text, options)
     if not chosen and (_ONLY_LETTERS.fullmatch(text) or _ONE_LETTER.fullmatch(text)):  # `B`, `A, C`, `A and C`
@@ -100,7 +97,6 @@ def _text_pattern(option: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def _entry_pattern(option: str) -> re.Pattern[str]:
-    """Match the option's text as a whole entry of a list."""
     return re.compile(_text_pattern(option).pattern + _ENTRY_END, re.IGNORECASE)
 
 

@@ -23,10 +23,9 @@ _WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm", "ev
 
 
 class ScoredOption(BaseModel):
-    """An option and how likely the model finds it.
+    """An option (in nli a label) and how likely the model finds it.
 
     Attributes:
-        option: Text of the option; in nli a label.
         logprob: Sum of its tokens' log-probabilities, in nats, without the response form before it.
         tokens: Number of these tokens.
         characters: Length of their text, which is the option with its letter.
@@ -47,8 +46,6 @@ class Prediction(BaseModel):
         gold: The accepted answers (mcq: all correct options).
         output: The generated text, unchanged.
         answer: The extracted answers, in the order in which the model named them.
-        extraction: `strict` after the response form, `lenient` elsewhere in the output, `none` without an answer.
-        exact_match, f1: Scores in [0, 1].
         set_accuracy: mcq only: 1 if exactly the correct options are named, in any order.
         likelihoods: The options in order, if they were scored; then `output` is the response with the chosen one.
         acc, acc_norm: Whether the option with the largest sum, or the largest sum per character, is correct.
@@ -80,7 +77,6 @@ class Prediction(BaseModel):
 
     @property
     def parsed(self) -> bool:
-        """Whether an answer was found in the output."""
         return self.extraction != "none"
 
     @property
@@ -141,14 +137,9 @@ def prediction_line(prediction: Prediction) -> str:
 
 
 def read_predictions(path: str | Path, *, foreign: bool = False) -> list[Prediction]:
-    """Read predictions from JSONL, in file order.
+    """Read predictions from JSONL, in file order; `foreign` as for `refuse_edited`.
 
-    Args:
-        foreign: As for `refuse_edited`.
-
-    Raises:
-        UserError: the file is missing, empty, or changed since `d2e eval` wrote it, or a line is damaged; names file
-            and line.
+    UserError, with file and line, if the file is missing, empty, damaged, or changed since `d2e eval` wrote it.
     """
     path = Path(path)
     if not path.is_file():
@@ -174,8 +165,7 @@ def read_predictions(path: str | Path, *, foreign: bool = False) -> list[Predict
 def refuse_edited(path: Path, *, foreign: bool = False) -> None:
     """Compare a file of predictions with the checksum in its record; UserError if it was changed or has none.
 
-    Args:
-        foreign: They may have been decoded elsewhere, and then have no record.
+    `foreign` ones may have been decoded elsewhere, and then have no record.
     """
     record = path.with_suffix(".decoding.json")
     if foreign and not record.is_file():

@@ -44,9 +44,8 @@ class GroupScores(BaseModel):
         set_accuracy: mcq only; `acc` and `acc_norm` only for options by likelihood.
         extraction: shares of strict, lenient and no extraction.
         label_shares, gold_shares: nli only: how often each label is predicted and gold; `other` is no label.
-        events: means of the scores of answers of several events (ESTER), and `n`, the number of these answers.
-        faithfulness: whether free answers keep to their contexts (`eval.score.faithfulness`), of `n` answers, of which
-            `lacking` have a context without the answer.
+        events: means of the scores of answers of several events (ESTER), and their number `n`.
+        faithfulness: see `eval.score.faithfulness`; `n` answers, of which `lacking` have a context without the answer.
     """
 
     dataset: str
@@ -67,7 +66,6 @@ class GroupScores(BaseModel):
 
     @property
     def key(self) -> GroupKey:
-        """(dataset, relation, format)."""
         return self.dataset, self.relation, self.format
 
 
@@ -122,7 +120,6 @@ class DatasetSubsets(BaseModel):
 
     @property
     def sizes(self) -> dict[Subset, int]:
-        """Return subset → number of rows."""
         return {name: scores.n for name, scores in self.subsets.items()}
 
 
@@ -180,7 +177,7 @@ class EvaluationFacts(BaseModel):
         decoder: Another decoder, with its options; None: `d2e`, or plain if α is 0.
         plausibility: The cut-off; 0 allows all tokens and is not written.
         num_beams: Beams of plain decoding; 1 is not written.
-        engine: Name of the engine, several if the run was resumed with another one; None if answers were only scored.
+        engine: Several names if the run was resumed with another one; None if answers were only scored.
         prompt_set: Names of the prompt sets that worded the rows.
         prompt_set_given: Name of the prompt set that was chosen, or the file of a custom one.
         lacking: Datasets of the suite that its build could not read.
@@ -221,7 +218,6 @@ class EvaluationFacts(BaseModel):
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """The record of the decoding; see `DecodingConfig.record` and `describe`."""
         return self.model_dump(include={*RECORDED, "num_beams"}, exclude_unset=True)
 
 

@@ -30,13 +30,7 @@ class AnswerScores(NamedTuple):
 def score_output(
     sample: EventSample, output: str, marker: str, setting: Setting = "zero_shot", *, given: str = ""
 ) -> Prediction:
-    """Return one generated text as a scored prediction.
-
-    Args:
-        marker: The response form before the answer that the prompt asks for.
-        setting: A chain of thought gives its answer last.
-        given: The end of a prompt that contains the marker.
-    """
+    """Return one generated text as a scored prediction; `marker` and `given` are as for `extract_answer`."""
     extraction = extract_answer(
         output, fmt=sample.format, options=sample.options, marker=marker, setting=setting, given=given
     )
@@ -69,9 +63,7 @@ def score_answer(
       those of all correct ones.
     - qa, chat: the best over the accepted answers.
 
-    Args:
-        gold_answers: The accepted answers; for mcq all correct options.
-        options: The candidates in the order of the prompt.
+    `gold_answers` are all correct options for mcq; `options` are in the order of the prompt.
     """
     predicted = " ".join(extraction.answers)
     if fmt == "nli":
@@ -109,13 +101,8 @@ def score_likelihoods(
     If several options are correct (mcq), one is chosen. Exact match and set accuracy then ask whether it is the only
     correct one, `acc` and `acc_norm` whether it is one of them.
 
-    Args:
-        scores: Log-probability and number of tokens of each of the sample's candidates.
-        wording: PromptSet of the prompt; the prediction's output is the response with the chosen option.
-        normalise: The length to divide by.
-
-    Raises:
-        ValueError: The numbers of scores and candidates differ.
+    `scores` are log-probability and number of tokens of each candidate; ValueError if their numbers differ. The output
+    of the prediction is the response with the chosen option.
     """
     responses, form = candidate_responses(wording, sample), wording.marker(sample.format)
     options = [

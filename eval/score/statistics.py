@@ -48,8 +48,7 @@ class Interval:
 class Difference(Interval):
     """A mean paired difference, the bounds of its interval, and a two-sided p-value.
 
-    Attributes:
-        adjusted_p: the p-value corrected for the other differences in its table; None before `holm`.
+    `adjusted_p` is corrected for the other differences in its table; None before `holm`.
     """
 
     p_value: float
@@ -90,10 +89,8 @@ def bootstrap_average(
     Args:
         groups: G arrays, each (n_g,) scores in [0, 1] of independent samples.
         weights: G numbers; None averages the groups. 1 and −1 give the difference of two groups of other samples.
-        seed: the same seed and values give the same bounds.
 
-    Raises:
-        ValueError: there is no group, one is empty or not one-dimensional, or weights and groups differ in number.
+    ValueError if there is no group, one is empty or not one-dimensional, or weights and groups differ in number.
     """
     scores = _checked(groups)
     sizes = [1 / len(scores)] * len(scores) if weights is None else weights
@@ -111,10 +108,8 @@ def bootstrap_ratio(
     Resamples in which both are 0 have no ratio and are left out of its interval. If one of them is 0, the interval is
     exact for the samples that have the other.
 
-    Args:
-        parts: G arrays, each (n_g,); `rests` has the same samples' other value, in the same order.
-
-    ValueError if the two differ in groups or in a group's length, or something is empty.
+    `parts` are G arrays, each (n_g,); `rests` has the same samples' other value, in the same order. ValueError if they
+    differ in shape, or something is empty.
     """
     ps, rs = _checked(parts), _checked(rests)
     p, r = (float(np.mean([group.mean() for group in groups])) for groups in (ps, rs))
@@ -139,10 +134,8 @@ def paired_average(
     The p-value is that of the sign-flip permutation test, estimated from random permutations. Resamples never show a
     fall if no score fell, nor a rise if none rose: then the interval is made of the exact ones of both shares.
 
-    Args:
-        first: G arrays, each (n_g,) scores of one system; `second` those of the other on the same samples, in order.
-
-    ValueError if the two differ in groups or in a group's length, or something is empty.
+    `first` are G arrays, each (n_g,) scores of one system; `second` those of the other on the same samples, in order.
+    ValueError if they differ in shape, or something is empty.
     """
     before, after = _checked(first), _checked(second)
     for one, other in zip(before, after, strict=True):
@@ -164,8 +157,7 @@ def paired_average(
 def exact_interval(terms: Sequence[tuple[float, float, int]]) -> Interval:
     """Return a weighted sum of independent proportions with an interval made of their exact ones.
 
-    Args:
-        terms: weight, proportion and number of samples of each. The proportion may also be a mean of scores in [0, 1].
+    A term is weight, proportion and number of samples. The proportion may also be a mean of scores in [0, 1].
     """
     from scipy.special import betaincinv  # a quarter of a second
 
@@ -309,8 +301,7 @@ def bootstrap_counts(form: str, counts: ArrayLike, *, seed: int = 0, resamples: 
     Resamples that have nothing to divide by are left out. A share with a total of 1 for each item is a proportion, and
     its interval that of `bootstrap_average`. A score of 0 or 1 has the exact interval of a proportion of the items.
 
-    Raises:
-        ValueError: there is no item, or the score is undefined.
+    ValueError if there is no item, or the score is undefined.
     """
     items = _checked_counts(counts)
     if form == "share" and bool((items[:, 1] == 1).all()):
@@ -324,12 +315,8 @@ def paired_counts(
     form: str, first: ArrayLike, second: ArrayLike, *, seed: int = 0, permutations: int = PERMUTATIONS
 ) -> Difference:
     """Return `score(second) − score(first)` of N items, with its paired bootstrap interval and two-sided p-value.
-
-    Args:
-        first: (N, K) counts of one system; `second` those of the other, in the same order.
-
-    Raises:
-        ValueError: the two differ in shape, there is no item, or a score is undefined.
+     Both are (N, K) counts of one system each, in the same order. ValueError if they differ in shape, there is no
+    item, or a score is undefined.
     """
     before, after = _checked_counts(first), _checked_counts(second)
     if before.shape != after.shape:

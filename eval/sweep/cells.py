@@ -89,7 +89,6 @@ def steps(sweep: Sweep, point: Point) -> Iterator[tuple[Point, list[str]]]:
 
 
 def trainer_of(sweep: Sweep, point: Point) -> Point:
-    """Return the point whose run folder holds the point's model."""
     return next(other for other in sweep.points if other.name == point.trained_in)
 
 
@@ -104,7 +103,6 @@ def builds_suites(sweep: Sweep) -> bool:
 
 
 def failed_file(sweep: Sweep, point: Point) -> Path:
-    """Return the file that marks a training that ended with an error."""
     return sweep.out / LOGS / f"{point.name}.failed"
 
 
@@ -159,10 +157,7 @@ def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: b
 
 
 def check_inputs(sweep: Sweep) -> None:
-    """Check before hours of training what would fail after them.
-
-    UserError if the sweep is not measured, or data are missing.
-    """
+    """Check before hours of training what would fail after them; UserError if data or a benchmark are missing."""
     spec = sweep.spec
     if (spec.bench is not None and spec.suite is not None) or (sweep.bench is None and spec.probe is None):
         raise UserError(

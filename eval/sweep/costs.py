@@ -31,7 +31,6 @@ class Cost:
     passing: float = 0.0
 
     def describe(self) -> str:
-        """Return one line."""
         from d2e_sft.train.dry_run.report import hours
 
         sizes = {"kept": self.kept, "while it runs": self.passing}

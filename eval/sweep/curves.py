@@ -86,7 +86,6 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def write_rows(rows: Sequence[Row], file: Path) -> None:
-    """Write all rows, one per line, and their checksum."""
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     sums = json.dumps(with_checksums({"rows": rows})[CHECKSUMS])
     write_whole(file, f'{{"rows": [\n{lines}\n],\n"{CHECKSUMS}": {sums}}}\n')
@@ -107,13 +106,11 @@ def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: 
 
 
 def rows_of(rows: Iterable[Row], values: Mapping[str, str]) -> list[Row]:
-    """Return the rows with these values of axes."""
     wanted = {axis: typed(value) for axis, value in values.items()}
     return [row for row in rows if all(row.get(axis) == value for axis, value in wanted.items())]
 
 
 def typed(name: str) -> Any:
-    """Return a value's name as a number if it is one."""
     try:
         value = load_yaml(name)
     except (yaml.YAMLError, ValueError):
@@ -139,7 +136,6 @@ class Setting:
 
     @property
     def variants(self) -> dict[str, DataFrame]:
-        """Return the rows of each variant."""
         return {str(name): own for name, own in self.rows.groupby("variant", sort=False)}
 
 
@@ -168,7 +164,6 @@ class Contrast:
 
 
 def ends_of(rows: DataFrame) -> DataFrame:
-    """Return the last row of each seed, by seed."""
     return rows.sort_values([SEED, "step"]).groupby(SEED).tail(1)
 
 

@@ -33,7 +33,6 @@ class Point:
 
     Attributes:
         name: Name of the point's folder; depends only on its values.
-        values: Axis → name of the value.
         suffix: End of the name that stands for the evaluation; may be empty.
         overrides: Overrides for `d2e train`, without the output folder; `recipe` has them.
         train: False to score the recipe's model without training.
@@ -64,7 +63,6 @@ class Point:
         return json.dumps(content | {"d2e": self.recipe.d2e.of_training()}, sort_keys=True)
 
     def scoring(self) -> str:
-        """Return what decides the scores of a model."""
         how = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"decoder": None}
         return json.dumps(how | self.decoding.record(), sort_keys=True)
 
@@ -94,7 +92,6 @@ class Sweep:
         return ("--bench", str(self.data_of(point))) if self.spec.bench == OWN_DATA else self.bench
 
     def data_of(self, point: Point) -> Path:
-        """Return the folder of the point's own data."""
         return data_folder(self.out, point.build)
 
     @property
@@ -123,15 +120,12 @@ class Sweep:
 
 
 def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: str) -> Sweep:
-    """Make the points of a sweep.
+    """Make the points of a sweep; UserError if a word or a reference fits nothing, or a recipe does not load.
 
     Args:
         words: `NAME` chooses a run or point, `AXIS=VALUE,…` values of an axis; `section.key=VALUE` overrides all
             recipes, and with several values adds an axis.
         stem: of the sweep's folder, where neither `out` nor the file names one.
-
-    Raises:
-        UserError: a word or a reference fits nothing, or a recipe does not load.
     """
     recipe = require_recipe(spec.recipe).name  # the same for a relative path, a full one and a bundled name
     folder = out or Path(spec.out or f"runs/sweep-{stem}")

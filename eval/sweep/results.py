@@ -26,11 +26,9 @@ from eval.sweep.spec import PaperTableOf
 
 @dataclass(frozen=True)
 class PointResult:
-    """A point and its scores.
+    """A point and its scores: its own or those of the point it equals; None before it is scored.
 
-    Attributes:
-        status: `scored`, `failed`, `not scored`, or `same as NAME` for a point that equals an earlier one.
-        scores: its own or those of the point it equals; None before it is scored.
+    `status` is `scored`, `failed`, `not scored`, or `same as NAME` for a point that equals an earlier one.
     """
 
     point: Point
@@ -44,7 +42,6 @@ class PointResult:
         return scored[headline([own.sizes for own in scored])] if scored else None
 
     def accuracy(self, subset: Subset) -> Interval | None:
-        """Return the accuracy on a subset of the rows."""
         own = None if self.subsets is None else self.subsets.subsets.get(subset)
         return None if own is None else own.accuracy
 

@@ -41,8 +41,6 @@ LOCK_SECONDS = 3.0  # for a process that was just killed to end
 
 
 class StepError(Exception):
-    """A step of a point ended with an error."""
-
     def __init__(self, point: Point, step: str, message: str) -> None:
         super().__init__(message)
         self.point, self.step = point, step
@@ -156,13 +154,8 @@ def run_process(arguments: Sequence[str], output: IO[str], lock: int, environmen
 
 def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
     """Train and score what is left to do; return the name of each failed point → why it failed.
-
-    Args:
-        say: takes lines about the progress.
-        jobs: trainings at a time; they share the cores evenly unless OMP_NUM_THREADS is set.
-
-    Raises:
-        UserError: the folder belongs to another sweep, or another process works in it.
+     The `jobs` trainings at a time share the cores evenly unless OMP_NUM_THREADS is set. UserError if the folder
+    belongs to another sweep, or another process works in it.
     """
     refuse_other_sweep(sweep)
     groups: dict[str, list[Point]] = {}
@@ -185,12 +178,8 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
 
 def refuse_other_sweep(sweep: Sweep) -> None:
     """Compare the sweep with the record in its folder; a new or empty folder fits any.
-
-    Points may be added and left out. While nothing is scored, the evaluation may change, so that a mistake there does
-    not cost the trained models.
-
-    Raises:
-        UserError: a point changed (with what changed), or the folder holds something else.
+     Points may be added and left out. While nothing is scored, the evaluation may change, so that a mistake there does
+    not cost the trained models. UserError if a point changed, or the folder holds something else.
     """
     file = sweep.out / RECORD_FILE
     if not file.is_file():

@@ -52,12 +52,8 @@ class Part(BaseModel):
 
 class Evaluation(Part):
     """How a point's model is decoded, where this differs from its recipe; None uses the recipe's.
-
-    Attributes:
-        alpha: The debias ratio of the decoder `d2e`.
-        decoder: Like `--decoder` of `d2e eval`.
-        without_context: Also decode without the contexts, and sort the wrong answers by rule like `d2e errors`.
-        suite: Another suite than the sweep's.
+     `without_context` also decodes without the contexts, and sorts the wrong answers by rule like `d2e errors`.
+    `suite` is another one than the sweep's.
     """
 
     alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA)
@@ -75,7 +71,6 @@ class Evaluation(Part):
         return self
 
     def decoding(self, default: DecodingConfig) -> DecodingConfig:
-        """Return the recipe's decoding with these changes."""
         given = given_decoder(self.decoder, self.alpha, default.alpha)
         return replace(default, plausibility=self.plausibility, **given)
 
@@ -129,8 +124,6 @@ class PaperTableOf(Part):
 
 
 class ReportOf(Part):
-    """Points on one HTML page, like `d2e report` makes it."""
-
     points: list[str] = Field(min_length=1)
     title: str | None = None
     no_texts: bool = False
@@ -169,7 +162,6 @@ class Expected(Part):
 
     @property
     def on(self) -> str:
-        """The machine, and what is assumed of it."""
         return f"{self.devices} × {self.device} at {self.utilisation:.0%} of its FLOP/s"
 
 
@@ -177,11 +169,8 @@ class SweepSpec(Part):
     """The file's content; the module's docstring explains the keys.
 
     Attributes:
-        results: JSON file of all results. Measurements of the probe that it holds are not repeated.
-            [default: OUT/results.json]
-        keep_models: False deletes the weights of finished trainings.
-        keep_checkpoints: False deletes the checkpoints of finished trainings.
-        expected: What the commands of a dry run cost.
+        results: JSON file of all results, by default OUT/results.json. Measurements that it holds are not repeated.
+        keep_models, keep_checkpoints: False deletes the weights or checkpoints of finished trainings.
         comparisons: File name → points, like `d2e compare`: differences are to the first.
         paper_tables: File name → table.
         published: The paper's model whose values stand below ours in these tables; empty for each run's own.
@@ -249,10 +238,7 @@ def as_text(value: Any) -> str:
 
 
 def read_spec(name: str, scale: str | None = None) -> SweepSpec:
-    """Read the file of a sweep, or a recipe as a sweep without axes.
-
-    UserError if its runs or axes are not valid, or it has no such scale.
-    """
+    """Read the file of a sweep, or a recipe as a sweep without axes; UserError if it is not valid."""
     content: Any = None
     ours = bundled("launch") / name.removeprefix("launch/")
     if not Path(name).is_file() and name.startswith("launch/") and ours.is_file():  # outside the clone

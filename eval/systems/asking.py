@@ -33,12 +33,10 @@ def wording(name: str) -> Any:
 
 
 def system(text: str) -> dict[str, str]:
-    """Return a system message."""
     return {"role": "system", "content": text}
 
 
 def user(text: str) -> dict[str, str]:
-    """Return a user's message."""
     return {"role": "user", "content": text if text.strip() else "…"}
 
 
@@ -48,25 +46,19 @@ def assistant(text: str) -> dict[str, str]:
 
 
 def turns(*texts: str) -> Messages:
-    """Return messages of user and assistant in turn."""
     return [(assistant if place % 2 else user)(text) for place, text in enumerate(texts)]
 
 
 def exchanges(pairs: Iterable[tuple[str, str]]) -> Messages:
-    """Return messages of questions, each with its answer."""
     return turns(*chain.from_iterable(pairs))
 
 
 @dataclass
 class Asker:
-    """A model that answers conversations, pass after pass.
-
-    A pass writes `FOLDER/PASS.jsonl` (dataset, id and output of each conversation) and `PASS.decoding.json`. It is
-    resumed after a kill, and answers of other prompts, models or options are never mixed.
-
-    Attributes:
-        asked: the model and how it is asked; α subtracts what the imagined conversation says.
-        records: of the passes so far: what they were decoded with.
+    """A model that answers conversations, pass after pass; α subtracts what the imagined conversation says.
+     A pass writes `FOLDER/PASS.jsonl` (dataset, id and output of each conversation) and `PASS.decoding.json`. It is
+    resumed after a kill, and answers of other prompts, models or options are never mixed. `records` say what the
+    passes so far were decoded with.
     """
 
     asked: EvaluatedModel
@@ -75,12 +67,10 @@ class Asker:
 
     @property
     def model(self) -> str:
-        """Name of the model."""
         return self.asked.model
 
     @property
     def config(self) -> EvalConfig:
-        """How it is asked."""
         return self.asked.config
 
     def ask(
@@ -101,8 +91,7 @@ class Asker:
             style: how the conversations become one text, in other forms than chat.
             temperature: 0 is greedy; `seed` is for the draws.
 
-        Raises:
-            UserError: a prompt exceeds the model's context, the engine fails, or the folder has other answers.
+        UserError if a prompt exceeds the model's context, the engine fails, or the folder has other answers.
         """
         limit = self.config.options.max_new_tokens or max_new_tokens or self.config.decoding.max_new_tokens
         decoding = replace(self.config.decoding, max_new_tokens=limit, temperature=temperature, seed=seed)
@@ -111,7 +100,7 @@ class Asker:
         return self._run(SystemTask(name=name, conversations=conversations, decoding=decoding), style)
 
     def choose(self, name: str, conversations: Sequence[TaskItem], style: Continuation = CUED) -> list[str]:
-        """Return the likeliest option of each conversation, in order, by `--normalise`; errors as in `ask`."""
+        """Return the likeliest option of each conversation, in order, by `--normalise`."""
         normalise, decoding = self.config.options.normalise, self.config.decoding
         task = SystemTask(
             name=name, conversations=conversations, decoding=decoding, likelihood=True, normalise=normalise
@@ -119,7 +108,6 @@ class Asker:
         return self._run(task, style)
 
     def _run(self, task: SystemTask, style: Continuation) -> list[str]:
-        """Run a pass and return its outputs."""
         options, form = self.config.options, self.config.form
         task = replace(
             task,
@@ -181,10 +169,9 @@ def ask_as_trained(
     group: Callable[[EventSample], Hashable] = lambda sample: "",
     **options: Any,
 ) -> list[Extraction]:
-    """Ask samples in the words of `d2e train`, in one pass, and return what is read in each reply.
+    """Ask samples in the words of the model's training, in one pass, and return what is read in each reply.
 
-    The wording is that of the model's training. Samples of a `group` share a prefix; `options` are those of
-    `Asker.ask`.
+    Samples of a `group` share a prefix; `options` are those of `Asker.ask`.
     """
     prompts = load_prompt_set(asker.config.prompt_set, asker.config.form)
     chats = []
@@ -214,7 +201,7 @@ def ask_by_turns(
         pass_name: Format string for the number of the turn, counted from 1.
         counts: Number of turns of each dialogue.
         conversation: Returns the next question of a dialogue from its replies so far.
-        read: Extracts the reply from each output; `options` are those of `Asker.ask`.
+        options: Those of `Asker.ask`.
     """
     replies: dict[Key, list[str]] = {key: [] for key in counts}
     for turn in range(max(counts.values(), default=0)):

@@ -56,7 +56,6 @@ class BenchmarkOptions(BaseModel):
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Return each option's default."""
         return {name: option.get_default(call_default_factory=True) for name, option in cls.model_fields.items()}
 
 
@@ -68,7 +67,6 @@ class BenchmarkResult:
         scores: Plain JSON with fractions, not percent. The headline scores are at the top level.
         tables: Tables to print, the main one first.
         files: Text files to keep with the scores, by name; usually predictions in the official format.
-        warnings: Printed to stderr with the scores.
         measures: The scores item by item, the headline first. Two results are compared by them.
     """
 
@@ -80,7 +78,6 @@ class BenchmarkResult:
 
     @property
     def text(self) -> str:
-        """What a terminal shows."""
         return "\n\n".join(table.terminal() for table in self.tables)
 
 
@@ -92,9 +89,8 @@ class BenchmarkCall:
         data: The folder with the official files, or one of the files.
         options: Options of the benchmark's own class.
         max_samples: Limit on the units that the benchmark counts, drawn with the seed; None takes all.
-        seed: Seed of subsets, samples and intervals.
         by_likelihood: Score options instead of generating; only if the options allow it (`can_choose`).
-        form: The form of the prompts; the asker applies it, and some benchmarks have other wording for it.
+        form: The asker applies it, and some benchmarks have other wording for it.
     """
 
     data: Path
@@ -116,11 +112,9 @@ class Benchmark(Generic[Gold, Answers]):
     """A benchmark; a subclass reads gold, asks a model, reads predictions and scores.
 
     Attributes:
-        name: Name on the command line.
         title: Name, authors and venue.
         official_files: The official files that it reads, for messages.
         obtain: The command that gets them.
-        options: Class of the options of a run.
         score_options: Class of the scorer's options, with a `seed`.
     """
 
@@ -164,20 +158,14 @@ class Benchmark(Generic[Gold, Answers]):
         raise NotImplementedError
 
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
-        """Ask a model about the benchmark and score its answers.
-
-        Raises UserError if the official files are missing or damaged, or the model cannot be asked.
-        """
+        """Ask a model about the benchmark and score its answers; UserError if files are damaged or the model fails."""
         gold = self.read_gold(self.gold_at(call.data, call.options, "--data"), call.options)
         answers = self.ask(gold, call, asker)
         result = self.evaluate(gold, answers, call.options, call.seed)
         return replace(result, files={**result.files, **self.files(gold, answers)})
 
     def score(self, predictions: Path, gold: Path, options: Any) -> BenchmarkResult:
-        """Score a file of predictions against a gold file; both may be folders that hold one.
-
-        Raises UserError as `read_gold` and `read_predictions`, or if a folder holds no such file.
-        """
+        """Score a file of predictions against a gold file; both may be folders that hold one."""
         file = self.predictions_at(predictions, options)
         truth = self.read_gold(self.gold_at(gold, options), options)
         return self.evaluate(truth, self.read_predictions(file, truth, options), options, options.seed)

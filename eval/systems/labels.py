@@ -31,14 +31,10 @@ Labels = Mapping[str, Any]  # by question id; None could not be read and is wron
 
 
 class LabelOptions(BenchmarkOptions):
-    """Options of a run."""
-
     file: str = Field("test.jsonl", description="the question file in the folder --data or --gold")
 
 
 class LabelScoreOptions(LabelOptions):
-    """Options of the scorer."""
-
     missing: Missing = Field("error", description="questions without an answer: error, or leave_out")
     seed: int = Field(0, ge=0, description="seed of the bootstrap and of baselines")
 
@@ -68,7 +64,6 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
         question: Class of the gold rows.
         line: Class of the lines of predictions; by default `id` and `answer`, with the type of the question's answer.
         id_name: Field of a question's id in the predictions that a run writes.
-        max_new_tokens: Limit of a reply.
     """
 
     options = LabelOptions
@@ -180,7 +175,6 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
         }
 
     def tables(self, scores: Mapping[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
-        """Return the tables of the scores."""
         groups = {
             name: (percent(row["accuracy"]), row["questions"]) for name, row in scores.get("by_type", {}).items()
         }
@@ -200,13 +194,11 @@ def accuracy_of(right: Iterable[bool]) -> dict[str, Any]:
 
 
 def accuracy_text(scores: Mapping[str, Any]) -> str:
-    """Return the accuracy with its interval, in percent."""
     low, high = scores["accuracy_interval"]
     return f"{percent(scores['accuracy'])} ({percent(low)}–{percent(high)})"
 
 
 def label_table(counts: Mapping[str, Any]) -> list[Table]:
-    """Return the table of the counts by label, if there are some."""
     if "gold" not in counts:
         return []
     rows = [(name, count, counts["predicted"][name]) for name, count in counts["gold"].items()]

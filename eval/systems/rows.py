@@ -143,8 +143,6 @@ def _measures(predictions: Sequence[Prediction]) -> list[Measure]:
 
 
 class OutputLine(FlatRow):
-    """One line of a file of outputs."""
-
     id: Text
     dataset: Text | None = None
     output: str

@@ -41,11 +41,9 @@ def evaluate_system(
     given: Sequence[str],
     options: EvalOptions,
 ) -> tuple[dict[str, Any], BenchmarkResult, Path]:
-    """Decode and score a benchmark; return the content of `scores.json`, the result, and their folder.
+    """Decode and score a benchmark; return the content of `scores.json`, the result, and their folder in `run`.
 
-    The `run` folder keeps answers, official predictions and scores. `data` is the folder with the official files; None
-    is `data/raw/SYSTEM`. `given` are `NAME=VALUE` options. Raises UserError as `Benchmark.run`, or if options do not
-    fit.
+    `data` is the folder with the official files; None is `data/raw/SYSTEM`. `given` are `NAME=VALUE` options.
     """
     name, chosen = benchmark.name, parse_options(benchmark.options, given, benchmark.name)
     by_likelihood = options.answer == "likelihood"
@@ -89,7 +87,6 @@ def _calls_with_options() -> list[str]:
 
 
 def _record(asker: Asker, options: BenchmarkOptions) -> dict[str, Any]:
-    """Return what the answers came from."""
     config = asker.config
     return {
         "model": asker.model,
@@ -139,7 +136,7 @@ def score_files(
 ) -> list[ScoredFile]:
     """Score each file against the same gold, with the same `NAME=VALUE` options; `names` are those in tables.
 
-    Raises UserError if a file is missing or damaged, does not fit the gold, or the names do not fit the files.
+    UserError if a file is missing or damaged, does not fit the gold, or the names do not fit the files.
     """
     if names is None:
         labels = distinct_labels(files)
@@ -162,16 +159,14 @@ def compare_scored(scored: Sequence[ScoredFile]) -> Comparison:
 
 
 def comparison_text(scored: Sequence[ScoredFile], comparison: Comparison) -> str:
-    """Return several files' comparison for a terminal; rows have the tables of `d2e compare`."""
     runs = [file.result.as_run(file.file, file.label) for file in scored if isinstance(file.result, RowsResult)]
     return terminal_text(compare_runs(runs) if runs else comparison)
 
 
 def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:
     """Write the flat file of predictions that a scorer wants, all but the predictions; returns what to fill in.
-
-    `given` are `NAME=VALUE` options. Raises UserError if the gold file is missing or damaged, the file's name says no
-    form, or there is such a file.
+     `given` are `NAME=VALUE` options. UserError if the gold file is damaged, or the file's name says no form or is
+    taken.
     """
     if not is_flat(file):
         raise UserError(f"--template {file}: expected a name that ends in .jsonl or .csv", "name another file")

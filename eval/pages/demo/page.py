@@ -53,7 +53,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class DemoModel:
-    """A loaded model with the defaults of the page: the given debias ratio, the run's own, or 0.5."""
+    """A loaded model with the defaults of the page."""
 
     name: str
     loaded: LoadedModel
@@ -62,12 +62,11 @@ class DemoModel:
 
     @property
     def alpha(self) -> float:
-        """Where the slider for α starts."""
+        """Where the slider starts: the given debias ratio, the run's own, or 0.5."""
         return self.decoding.alpha
 
     @property
     def max_new_tokens(self) -> int:
-        """Where the slider for the longest answer starts."""
         return self.decoding.max_new_tokens
 
 
@@ -84,8 +83,6 @@ def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
 
 
 class Answerer:
-    """Answers questions by the queue of a server."""
-
     def __init__(self, model: DemoModel, queue: BatchQueue) -> None:
         self._model, self._queue = model, queue
 
@@ -116,8 +113,6 @@ class Answerer:
         yield replace(said, done=True)
 
     def answer(self, question: Question, alpha: float, max_new_tokens: int) -> Answers:
-        """The complete answers; raises as `stream`."""
-
         async def last() -> Answers:
             return [said async for said in self.stream(question, alpha, max_new_tokens)][-1]
 
@@ -146,7 +141,6 @@ _AT_ZERO = "At α = 0 nothing is subtracted. For a debiased answer, move the sli
 
 
 def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[Prediction]:
-    """The answers, parsed as by `d2e eval`."""
     sample = question.sample()
     marker, given = prompt_set.marker(sample.format), prompt_set.given(sample.format)
     texts = (answers.plain, answers.debiased, answers.imagined)
@@ -180,7 +174,6 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
 
 
 def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool:
-    """Whether plain and debiased answers differ, parsed as by `d2e eval`."""
     plain, debiased, _ = _parsed(question, prompt_set, answers)
     return _key(plain) != _key(debiased)
 
@@ -284,7 +277,6 @@ def build_page(model: DemoModel, examples: Sequence[Question], where: ServeOptio
 
 
 def page_of(model: DemoModel, examples: Sequence[Question], opening: Opening) -> str:
-    """Return the page, with its first answers if there are any."""
     shown = None
     if opening.answers is not None:
         shown = _shown(model, examples[opening.place], opening.answers, model.alpha)

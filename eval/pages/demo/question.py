@@ -21,12 +21,9 @@ CHOICE = ("scq", "mcq")
 
 @dataclass(frozen=True)
 class Question:
-    """A question as typed.
+    """A question as typed; the `options` (scq, mcq) and right answers `expected`, if known, are one on each line.
 
-    Attributes:
-        options: one on each line, for scq and mcq.
-        expected: the right answers, one on each line, if known.
-        instruction: replaces the prompt set's if not empty.
+    A non-empty `instruction` replaces the prompt set's.
     """
 
     fmt: str
@@ -37,10 +34,7 @@ class Question:
     instruction: str = ""
 
     def sample(self) -> EventSample:
-        """The question as a sample, with an arbitrary answer if none is expected.
-
-        UserError if a part is empty or does not fit the format.
-        """
+        """The question as a sample, with an arbitrary answer if none is expected; UserError if it does not fit."""
         question = "hypothesis" if self.fmt == "nli" else "question"
         for what, text in (("context", self.context), (question, self.question)):
             if not text.strip():
@@ -56,11 +50,9 @@ class Question:
 
     @property
     def is_answered(self) -> bool:
-        """Whether an answer is expected."""
         return bool(_lines(self.expected))
 
     def wording(self, prompt_set: PromptSet) -> PromptSet:
-        """The prompt set, with the visitor's instruction."""
         if not self.instruction.strip():
             return prompt_set
         fmt = cast(Format, self.fmt)
@@ -108,7 +100,6 @@ def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Q
 
 
 def as_question(sample: EventSample) -> Question:
-    """A sample as a question."""
     options, answers = "\n".join(sample.options), "\n".join(sample.answers)
     return Question(sample.format, sample.context, sample.question, options, answers)
 

@@ -50,8 +50,7 @@ class AnswerPosition:
     """One position of the answer.
 
     Attributes:
-        text: the answer's own token.
-        chosen: index of that token's candidate.
+        text: the answer's own token, whose candidate has the index `chosen`.
         normalisers: log Σ exp(original − α · imagined) over the vocabulary for each α. A candidate's debiased
             log-probability is original − α · imagined − normaliser.
     """
@@ -133,13 +132,10 @@ class InspectOptions:
 
 @dataclass(frozen=True)
 class Inspected:
-    """A sample, its answer and its positions.
+    """A sample, its answer and its positions; `prompts` are the texts of the original and the imagined one.
 
-    Attributes:
-        answer: the text whose tokens are shown.
-        prompts: text of the original and the imagined prompt.
-        right: whether `d2e eval` would count the model's own answer as right; None if unknown.
-        marks: for each token `right`, `wrong` or nothing; see `token_marks`.
+    `right` says whether `d2e eval` would count the model's own answer as right; None if unknown. `marks` are those of
+    `token_marks`.
     """
 
     sample: EventSample
@@ -164,7 +160,7 @@ class Inspected:
 def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, options: InspectOptions) -> int:
     """Write the page about some samples, and return how many contexts were cut to fit the model.
 
-    Raises UserError if the model cannot be loaded, has no chat template, or is too short for a prompt and its answer.
+    UserError if the model cannot be loaded, has no chat template, or is too short for a prompt and its answer.
     """
     recipe = recipe_of(model)
     alpha, prompt_set = (0.5, "default") if recipe is None else (recipe.decoding.alpha, recipe.data.prompt_set)
@@ -200,7 +196,6 @@ def alpha_grid(alpha: float) -> list[float]:
 def _prompts(
     model: Any, encoder: ViewEncoder, samples: Sequence[EventSample], options: InspectOptions
 ) -> Sequence[TokenPair]:
-    """Encode both prompts of each sample, within the model's context as for `d2e eval`."""
     new_tokens = options.max_new_tokens
     if options.along == "gold":
         new_tokens = max(len(encoder.answer_ids(sample)) for sample in samples)

@@ -49,7 +49,6 @@ class Training:
 
     Attributes:
         curves, held_out: Key of `CURVES` → (step, finite value).
-        steps: The last logged step.
         tokens_per_second: Median of the logged values.
         terms: The objective with its ratios; losses are only comparable if these are equal.
     """
@@ -98,7 +97,6 @@ def read_training(run: Path) -> Training | None:
 
 
 def _equal(one: Sequence[tuple[int, float]] | None, other: Sequence[tuple[int, float]] | None) -> bool:
-    """Whether two curves are the same up to rounding."""
     if not one or not other or len(one) != len(other):
         return one == other
     return all(a[0] == b[0] and math.isclose(a[1], b[1], rel_tol=1e-4) for a, b in zip(one, other, strict=True))
@@ -155,19 +153,15 @@ _COUNTS = {  # fields of scores.json
 
 @dataclass(frozen=True)
 class Fact:
-    """A row with one value for each run."""
-
     name: str
     values: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Whether two runs have different values."""
         return len({value for value in self.values if value != NONE}) > 1
 
     @property
     def shared(self) -> bool:
-        """Whether all runs have the same value."""
         return len(set(self.values)) == 1
 
 

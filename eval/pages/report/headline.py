@@ -27,8 +27,6 @@ class LargeNumber:
 
 @dataclass(frozen=True)
 class Headline:
-    """The result in a sentence without its full stop, and the numbers."""
-
     sentence: str
     numbers: Sequence[LargeNumber]
 

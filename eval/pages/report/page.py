@@ -80,12 +80,9 @@ def write_report(
     options: ReportOptions | None = None,
     comparison: Comparison | None = None,
 ) -> None:
-    """Write one self-contained HTML page about the runs of `load_results`; differences are to the first.
-
-    A `comparison` of these runs is used if it exists already.
-
-    Raises:
-        UserError: a file of a run is damaged, or an option names an unknown dataset.
+    """Write one self-contained HTML page about the runs of `load_results`.
+     A `comparison` of these runs is used if it exists already. UserError if a file of a run is damaged, or an option
+    names an unknown dataset.
     """
     write_whole(out, render_page(runs, options, comparison))
 
@@ -93,7 +90,6 @@ def write_report(
 def render_page(
     runs: Sequence[ScoredRun | MeasuredRun], options: ReportOptions | None = None, comparison: Comparison | None = None
 ) -> str:
-    """The page as text."""
     options = options or ReportOptions()
     rows = [run for run in runs if isinstance(run, ScoredRun)]
     if rows:

@@ -39,7 +39,6 @@ PATTERN_PARTS = tuple(
 
 
 def _counts(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Iterator[tuple[str, str, Any, int]]:
-    """Relation, run, number of wrong answers by pattern, and number of samples."""
     known = {run.label: count_patterns(run, patterns[run.label].errors) for run in runs if run.label in patterns}
     for relation in relations_of(runs[0].predictions.values()):
         size = sum(relation in ("all", one.relation) for one in runs[0].predictions.values())
@@ -47,7 +46,6 @@ def _counts(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> I
 
 
 def pattern_table(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Table:
-    """Shares of the patterns by relation and run; `patterns` are by label of the run."""
     lines = []
     for relation, label, counts, samples in _counts(runs, patterns):
         wrong = counts.total()
@@ -70,7 +68,6 @@ def pattern_figure(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns
 
 
 def pattern_chart(figure: Figure | None, labels: Iterable[str]) -> Markup | None:
-    """The figure for a page; None without one."""
     description = f"Stacked bars: shares of error patterns by relation of {', '.join(labels)}"
     return None if figure is None else inline_svg(figure, description)
 

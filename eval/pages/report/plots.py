@@ -51,7 +51,6 @@ class Curve(NamedTuple):
 
 
 def check_plot(file: Path) -> None:
-    """Raise UserError unless the name ends in a kind of picture."""
     if file.suffix.lower() not in _ENDINGS:
         raise UserError(f"--plot {file}: not a kind of picture; expected a name that ends in {', '.join(_ENDINGS)}")
 
@@ -91,11 +90,7 @@ def dot_figure(
 ) -> Figure:
     """Draw scores in percent on one axis: a line for each group, and in it a dot with its 95 % interval for each run.
 
-    Args:
-        title: name of the metric.
-        groups: G names.
-        labels: R names of runs.
-        scores: G × R scores as fractions.
+    `scores` are fractions, G groups × R runs.
     """
     line = max(_LINE, 0.14 * len(labels) + 0.16)
     figure = Figure(figsize=(WIDTH, 0.7 + line * len(groups) + 0.22 * len(labels)), layout="constrained")
@@ -138,7 +133,6 @@ def error_lengths(scores: Sequence[Interval]) -> list[list[float]]:
 
 @styled
 def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
-    """Draw curves over training steps."""
     figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
     axes = figure.add_subplot()
     for run, label, points, marked in curves:
@@ -177,7 +171,6 @@ def stacked_figure(
 
     Args:
         groups: group → name of the bar → key of a part → share or count.
-        unit: label of the axis.
         middle: draw a line at 50 percent.
     """
     bars = [(group, name, shares) for group, own in groups.items() for name, shares in own.items()]
@@ -237,8 +230,6 @@ def label_shares(comparison: Comparison) -> Markup | None:
 
 
 class ReadingPoint(NamedTuple):
-    """One run's accuracies, as fractions."""
-
     label: str
     aligned: Interval
     conflict: Interval
@@ -268,7 +259,6 @@ def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> 
 
 @styled
 def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure:
-    """The chart as a matplotlib figure."""
     figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
     axes = figure.add_subplot()
     _prepare(axes, points)

@@ -55,7 +55,6 @@ class ShownSample:
 
     @property
     def sample(self) -> Prediction:
-        """The first prediction, for the sample's own fields."""
         return self.predictions[0]
 
 
@@ -79,7 +78,6 @@ def choose_samples(runs: Sequence[ScoredRun], count: int, *, changed_first: bool
 
 
 def in_turns(lists: Sequence[Sequence[_T]]) -> Iterator[_T]:
-    """Yield the first item of each list, then the second of each, and so on."""
     for turn in range(max(map(len, lists), default=0)):
         yield from (items[turn] for items in lists if turn < len(items))
 
@@ -90,7 +88,6 @@ def datasets_of(run: ScoredRun) -> list[str]:
 
 
 def check_datasets(names: Collection[str], run: ScoredRun) -> None:
-    """Raise UserError unless these are datasets of the run."""
     known = datasets_of(run)
     for name in names:
         if name not in known:
@@ -101,8 +98,6 @@ def check_datasets(names: Collection[str], run: ScoredRun) -> None:
 
 
 def without_texts(runs: Sequence[ScoredRun], datasets: Collection[str]) -> list[ScoredRun]:
-    """The runs without the texts of these datasets."""
-
     def redacted(prediction: Prediction) -> Prediction:
         if prediction.dataset not in datasets:
             return prediction
@@ -144,7 +139,7 @@ def browser_data(
     instructions: Sequence[Instruction],
     limit: int | None = None,
 ) -> dict[str, Any]:
-    """The data for the browser's script, whose comment explains the lists; `patterns` are by label of the run.
+    """The data for the browser's script, whose comment explains the lists.
 
     At most `limit` samples are drawn from outcomes and groups in turns; None means all.
     """

@@ -164,7 +164,7 @@ def curves_chart(setting: Setting) -> Figure:
 def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequence[Setting]) -> list[Path]:
     """Write results.md, results.html, the plot results.png and the reports that the sweep's file asks for.
 
-    `results` are the scored points, empty if the sweep is only probed; `found` are the settings of the probe.
+    `results` is empty if the sweep is only probed; `found` are the settings of the probe.
     """
     text, page, picture = (sweep.out / f"results.{suffix}" for suffix in ("md", "html", "png"))
     written = [text, page]

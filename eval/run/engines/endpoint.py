@@ -53,9 +53,8 @@ class EndpointEngine:
         tokenizer: for scoring options, a name as for `d2e_sft.model.loading.load_tokenizer`; None: the model's name.
         likelihood: options will be scored; the tokenizer is loaded.
 
-    Raises:
-        UserError: the address or the key is missing or malformed, the `openai` package is not installed, or there is
-            no such tokenizer.
+    UserError if the address or the key is missing or malformed, the `openai` package is not installed, or there is no
+    such tokenizer.
     """
 
     name = "openai"

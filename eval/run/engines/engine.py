@@ -21,7 +21,7 @@ class EngineReply(NamedTuple):
 
     Attributes:
         place: The prompt's place in the call.
-        answer: The output, or the scores of the options; None while it is not complete.
+        answer: None while it is not complete.
         tokens: Those of prompts and answers since the last reply, for the progress; 0 if the engine counts none.
     """
 
@@ -41,10 +41,7 @@ class Engine(Protocol):
     counts: dict[str, int]
 
     def prepare(self, task: Task) -> Sequence[PromptPair[Any]]:
-        """The task's prompts in the form that this engine takes; resets `counts`.
-
-        Raises UserError if prompts exceed the model, or the engine does not support the task.
-        """
+        """The task's prompts in the form that this engine takes; resets `counts`. UserError if they do not fit."""
 
     def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig) -> Iterator[EngineReply]:
         """Decode prompts of the prepared task; UserError if the model cannot be asked, or stopped answering."""
@@ -62,10 +59,7 @@ def prompt_length(pair: PromptPair[Any]) -> int:
 
 
 def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
-    """Load the model into the engine that `config` names, or find the endpoint.
-
-    Raises UserError if the engine is not installed, or does not support the model.
-    """
+    """Load the model into the engine that `config` names, or find the endpoint; UserError if that cannot be done."""
     options = config.options
     if config.engine == "openai":
         from eval.run.engines.endpoint import EndpointEngine

@@ -29,8 +29,7 @@ from eval.run.task import Task, encode
 class InProcessEngine:
     """Loads a model, named as for `d2e_sft.model.loading.load_model`, and decodes with it.
 
-    `config` gives dtype and attention, and whether the decoding step is compiled. `kept` are hidden states of scored
-    options, for later tasks with the same prompts, or None. Raises UserError if the model cannot be loaded.
+    `kept` are hidden states of scored options, for later tasks with the same prompts, or None.
     """
 
     name = "transformers"

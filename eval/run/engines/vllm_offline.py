@@ -19,11 +19,7 @@ from eval.run.task import Task, encode
 
 
 class VllmEngine:
-    """Loads a model into vLLM at the first prompt, and decodes pairs of requests with it.
-
-    The model is named as for `d2e_sft.model.loading.load_model`. Raises UserError if vLLM is not installed, or does
-    not support the model.
-    """
+    """Loads a model, named as for `load_model`, into vLLM at the first prompt, and decodes pairs with it."""
 
     name = "vllm"
     in_turn = False

@@ -51,16 +51,12 @@ _ZERO_SHOT = {
 
 
 class BoxesScoreOptions(BenchmarkOptions):
-    """Options of the scorer."""
-
     split: Split = "test"
     password: Password = PASSWORD
     seed: int = Field(0, description="seed of the intervals and the random baseline")
 
 
 class BoxesOptions(BenchmarkOptions):
-    """Options of a run."""
-
     prompt: Prompt = Field(
         "all_boxes", description="all_boxes at once, one_box; trained: as d2e train; masked: as T5 is fine-tuned"
     )

@@ -44,10 +44,7 @@ _MASKED = re.compile(rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?P<
 class BoxQuestion(Row):
     """What does a box contain after some operations?
 
-    Attributes:
-        line: of the file, from 1.
-        sample_id: the scenario.
-        numops: operations that changed this box.
+    `line` is counted from 1, `sample_id` is the scenario, and `numops` counts operations that changed this box.
     """
 
     line: int
@@ -82,7 +79,6 @@ class BoxQuestion(Row):
 
     @property
     def form(self) -> Literal["few_shot", "t5"]:
-        """The form of the file."""
         return "few_shot" if self._parts["verb"] else "t5"
 
     @property
@@ -108,20 +104,17 @@ def _initial(description: str, box: str) -> frozenset[str] | None:
 
 
 def clauses(description: str) -> list[str]:
-    """Return the first sentence's clauses, one per box."""
     return description.partition(". ")[0].removesuffix(".").split(", ")
 
 
 def mentions(texts: Iterable[str], box: str) -> list[str]:
-    """Return the texts that name the box."""
     return [text for text in texts if re.search(rf"\b{re.escape(box)}\b", text)]
 
 
 def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[BoxQuestion]:
     """Read a JSONL file of the published format, from a folder or zip archive.
-
-    `split` is the beginning of the file's name there; in an archive its folder may come first, as in `few_shot/test`.
-    Raises UserError, with file and line, if there is no such file, or a row does not have the format.
+     `split` is the beginning of the file's name there; in an archive its folder may come first, as in `few_shot/test`.
+    UserError, with file and line, if there is no such file, or a row does not have the format.
     """
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.name.startswith(split) and p.suffix == ".jsonl")
@@ -180,8 +173,6 @@ Predicted = dict[int, str | None]  # the question's line → what is predicted
 
 
 class BoxLine(FlatRow):
-    """One JSON line, or one line of CSV."""
-
     prediction: str | None
     line: int | None = None
 
@@ -207,7 +198,7 @@ def predictions_text(questions: Sequence[BoxQuestion], predictions: Sequence[str
 def read_predictions(path: Path, questions: Sequence[BoxQuestion]) -> tuple[list[BoxQuestion], list[str | None]]:
     """Return the questions that are predicted, in gold order, and their predictions.
 
-    Raises UserError if a line is damaged, unknown, predicted twice or about other gold, or lines are missing.
+    UserError if a line is damaged, unknown, predicted twice or about other gold, or lines are missing.
     """
     lines = read_text(path).split("\n")
     is_table = next((line for line in lines if line.strip()), "").count("\t") > 1

@@ -141,7 +141,6 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
 
 
 def random_answers(questions: Sequence[BoxQuestion], seed: int) -> list[str]:
-    """Return a random answer to each question."""
     rng = random.Random(f"{seed}/boxes/baseline")
     answers = []
     for question in questions:

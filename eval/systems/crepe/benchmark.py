@@ -70,8 +70,6 @@ else:
 
 
 class CrepeOptions(BenchmarkOptions):
-    """Options of the benchmark."""
-
     split: Literal["dev", "test"] = Field("dev", description="dev or test: which official file is read from --data")
     prompt: Prompt = Field("code", description=f"the prompt family: {', '.join(FAMILIES)}")
     entities: Entities = Field(
@@ -101,7 +99,6 @@ class CrepeOptions(BenchmarkOptions):
     choosing: ClassVar[Mapping[str, Any] | None] = {"prompt": "yes_no"}
 
     def shown(self, seed: int) -> list[Demonstration]:
-        """Return the demonstrations that the prompts show."""
         own = FAMILIES[self.prompt]
         count = own.shots if self.shots is None else self.shots
         if self.demonstrations == "first":
@@ -128,8 +125,6 @@ class CrepeOptions(BenchmarkOptions):
 
 
 class CrepeScoreOptions(BenchmarkOptions):
-    """Options of the scorer."""
-
     split: Literal["dev", "test"] = Field(
         "dev", exclude=True, description="dev or test: which official file, where --gold is a folder"
     )
@@ -209,7 +204,6 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
         return {PREDICTIONS_FILE: predictions_text(asked, answers)}
 
     def template(self, gold: Sequence[CrepeProcedure], options: Any) -> Iterator[dict[str, Any]]:
-        """Return one line per pair."""
         for name, step, event in (pair for procedure in gold for pair in procedure.pairs):
             yield {"procedure": name, "step": step, "event": event, "change": ""}
 

@@ -64,12 +64,9 @@ def _valid(name: str) -> str:
 
 @dataclass(frozen=True)
 class CodeStyle:
-    """How a procedure is written as code.
+    """How a procedure is written as code: `nested` functions inside a function, or methods of a class.
 
-    Attributes:
-        nested: functions inside a function instead of a class's methods.
-        step_comments: the steps as comments at the top.
-        event_comments: in step functions, too.
+    Steps are comments at the top, and events in step functions, if the style says so.
     """
 
     nested: bool = False
@@ -79,7 +76,6 @@ class CodeStyle:
 
     @property
     def _owner(self) -> str:
-        """What stands before an event's name."""
         return "" if self.nested else "self."
 
     def header(self, goal: str, steps: Sequence[str], events: Sequence[str]) -> str:
@@ -95,7 +91,6 @@ class CodeStyle:
         return "\n".join(lines)
 
     def step(self, step: str) -> str:
-        """Return the line that begins a step's function."""
         return f"{_INDENT}def {snake(step)}({'' if self.nested else 'self'}):"
 
     def events(self, events: Sequence[DemonstrationEvent], step: int) -> list[str]:
@@ -126,12 +121,10 @@ class CodeStyle:
 
 
 def object_line(entity: str) -> str:
-    """Return the line of the constructor that makes an entity's object."""
     return f"{_BODY}self.{snake(entity)} = {title(entity)}()"
 
 
 def attribute_line(change: EntityChange) -> str:
-    """Return the line that sets an attribute of an entity's object."""
     return f"{_BODY}self.{snake(change.entity)}.{snake(change.attribute)} = {change.change == LABELS[MORE]}"
 
 
@@ -172,7 +165,6 @@ def ask_code(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
 def _ask_whole(
     request: Request, asker: Asker, instruction: str, solved: Sequence[tuple[str, str]], turns: Mapping[str, Turn]
 ) -> dict[str, CrepeAnswer]:
-    """Ask for all step functions of each procedure."""
     opening = [system(instruction), *exchanges(solved)]
     replies = converse(request, asker, opening, {name: [turn] for name, turn in turns.items()}, _TOKENS)
     return {

@@ -63,8 +63,6 @@ _NEEDED = {"step": ("step",), "entity": ("entity", "attribute"), "event": ("even
 
 
 class Dictionary(Row):
-    """One typed dictionary of a block."""
-
     type: Literal["step", "entity", "event", "predicted_entity", "predicted_event", "openpi_entity", "multihop"]
     step: str = ""
     entity: str = ""
@@ -88,18 +86,15 @@ class Block(RootModel[tuple[Dictionary, ...]]):
 
     @cached_property
     def step(self) -> str:
-        """The step's text."""
         return next(row.step for row in self.root if row.type == "step")
 
     @cached_property
     def entities(self) -> list[EntityChange]:
-        """Return the gold changes of entities."""
         rows = [row for row in self.root if row.type == "entity"]
         return [EntityChange(row.entity, row.attribute, row.change or "") for row in rows]
 
     @cached_property
     def events(self) -> Changes:
-        """The gold changes of events."""
         return [(row.event, row.change or "") for row in self.root if row.type == "event"]
 
     @cached_property
@@ -123,7 +118,6 @@ class CrepeProcedure(Row):
     @model_validator(mode="before")
     @classmethod
     def _any_start(cls, row: Any) -> Any:
-        """Accept anything as the start."""
         steps = row.get("steps") if isinstance(row, dict) else None
         return {**row, "steps": [[], *steps[1:]]} if isinstance(steps, list) and steps else row
 
@@ -137,7 +131,6 @@ class CrepeProcedure(Row):
 
     @property
     def blocks(self) -> Sequence[Block]:
-        """The blocks of the steps, without the start."""
         return self.parts[1:]
 
     @cached_property
@@ -147,7 +140,6 @@ class CrepeProcedure(Row):
 
     @property
     def steps(self) -> list[str]:
-        """Texts of the steps."""
         return [block.step.strip() for block in self.blocks]
 
     @cached_property
@@ -206,7 +198,6 @@ def read_states(path: Path, procedures: Sequence[CrepeProcedure]) -> dict[str, l
 
 
 def write_states(states: States) -> str:
-    """Return the text of a file of predicted states."""
     content = {
         name: {str(number): [vars(change) for change in own] for number, own in enumerate(steps, start=1) if own}
         for name, steps in states.items()
@@ -273,16 +264,13 @@ class CrepePredictions:
 
 
 def read_predictions(path: Path, gold: Sequence[CrepeProcedure], read: ReadAs, missing: Missing) -> CrepePredictions:
-    """Read predictions for the gold procedures, in the official format or flat.
+    """Read predictions for the gold procedures, official or flat; UserError if the file is damaged or does not fit.
 
     Args:
         read: which dictionaries hold the predictions. auto takes `predicted_event` if a file has some or is one of
             ours, else its `event` dictionaries. An official output without any predicted change, such as the majority
             baseline, looks like the gold file and needs `predicted`.
         missing: what to do about procedures that the file lacks.
-
-    Raises:
-        UserError: the file is damaged, or does not fit the gold file.
     """
     known = {procedure.id: procedure for procedure in gold}
     flat = is_flat(path)

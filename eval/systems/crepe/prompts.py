@@ -75,8 +75,6 @@ def _change(before: bool, after: bool) -> int:
 
 
 class Demonstration(BaseModel):
-    """A solved procedure of our own with its events."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     goal: str
@@ -105,7 +103,6 @@ class Demonstration(BaseModel):
 
 @cache
 def load_demonstrations() -> tuple[Demonstration, ...]:
-    """Return all demonstrations, in the file's order."""
     return tuple(map(Demonstration.model_validate, wording("crepe/demonstrations")))
 
 
@@ -128,7 +125,6 @@ class Request:
         states: The entity changes that prompts give, by procedure; empty if they give none.
         independent: Ask about each step on its own.
         by_likelihood: Take the likelier of yes and no instead of generating.
-        style: How conversations become one text.
     """
 
     dataset: str
@@ -210,7 +206,6 @@ def converse(
 
 
 def event_names(procedure: CrepeProcedure) -> list[str]:
-    """Return the names of the conversations about a procedure's events."""
     return [f"{procedure.id}/event{number}" for number in range(len(procedure.events))]
 
 

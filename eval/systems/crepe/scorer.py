@@ -57,13 +57,10 @@ InterestLabels = Mapping[tuple[str, str], Mapping[str, Truth]]  # by procedure a
 
 
 class Pairs(NamedTuple):
-    """The (event, step) pairs of some procedures.
-
-    Attributes:
-        procedures: The procedures, in the file's order.
-        rows: A row for each pair: gold and predicted label as the official scorer reads them, both by their meaning
-            (corrected), place and id of the procedure, number of its steps, number of words of the step, and the
-            event. Also the label of another annotator and the topic; None if unknown.
+    """The (event, step) pairs of some procedures, a row for each.
+     A row has gold and predicted label as the official scorer reads them, both by their meaning (corrected), place and
+    id of the procedure, number of its steps, number of words of the step, and the event. Also the label of another
+    annotator and the topic; None if unknown.
     """
 
     procedures: Sequence[CrepeProcedure]
@@ -274,10 +271,7 @@ def _group_table(name: str, groups: Mapping[str, Any], title: str) -> Table:
 
 
 def score_by_relation(gold: Sequence[CrepeProcedure], predicted: Sequence[CrepeProcedure]) -> dict[str, Any] | None:
-    """Return macro-F1 of each relation's pairs, over the labels that occur; None if no prediction is labelled.
-
-    Raises UserError if a label is not one of the three relations.
-    """
+    """Return macro-F1 of each relation's pairs, over the labels that occur; None if no prediction is labelled."""
     pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in RELATIONS}
     unlabelled = 0
     known = {procedure.id: procedure for procedure in gold}
@@ -331,11 +325,8 @@ def read_labels(path: Path) -> dict[tuple[str, str], dict[str, Truth]]:
 
 def score_by_interest(labels: InterestLabels, pairs: Pairs, outputs: Sequence[CrepeProcedure]) -> dict[str, Any]:
     """Return macro-F1 of each group of (event, step) pairs, counting each pair once and as the official script does.
-
-    Args:
-        labels: Labels of the events; pairs of other events are counted as unlabelled.
-        outputs: Dictionaries of an official output, for the official count. It counts a pair for each dictionary of
-            its step, with the gold and predicted label so far. Without them, there is no such count.
+     The official count has a pair for each dictionary of its step in `outputs`, with the gold and predicted label so
+    far; without outputs there is no such count. Pairs of events without `labels` are counted as unlabelled.
     """
     blocks = {procedure.id: procedure.blocks for procedure in outputs}
     about = list(zip(pairs.rows.id, pairs.rows.event, strict=True))

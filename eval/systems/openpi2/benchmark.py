@@ -52,7 +52,6 @@ class OpenPI2(Benchmark[Any, Any]):
     score_options = ScorerOptions
 
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
-        """Ask a model the questions of the tasks, and join their results."""
         folder = call.data if call.data.is_dir() else call.data.parent
         names = _ALL if call.options.task == "all" else (call.options.task,)
         results = [TASKS[name].run(replace(call, data=folder), asker) for name in names]

@@ -70,10 +70,8 @@ def _dict_of_entities(value: Any) -> Any:
 
 class ToCluster(Row):
     """A procedure with names to be clustered.
-
-    Attributes:
-        names: entity mentions under one empty key; or by entity the entries of its attributes, each one or several
-            mentions with ` | ` between them.
+     Names are entity mentions under one empty key; or by entity the entries of its attributes, each one or several
+    mentions with ` | ` between them.
     """
 
     goal: str
@@ -199,7 +197,6 @@ def _list(text: str) -> tuple[str, ...]:
 def _ask_runs(
     asker: Asker, name: str, asked: Mapping[str, tuple[Any, ...]], runs: int, seed: int
 ) -> dict[str, list[list[tuple[str, ...]]]]:
-    """Return by prompt the groups of several answers."""
     conversations = [conversation(key, cluster_prompt, *item, group=name) for key, item in asked.items()]
     answers: dict[str, list[list[tuple[str, ...]]]] = {key: [] for key in asked}
     for run in range(runs):
@@ -346,8 +343,6 @@ def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
 
 
 class EntityClusters(OpenPITask[Groups, Groups]):
-    """Clusters of entities."""
-
     kind = "entity_clusters"
     official = (ENTITY_GOLD,)
     names: ClassVar[Kind] = "entities"
@@ -377,8 +372,6 @@ class EntityClusters(OpenPITask[Groups, Groups]):
 
 
 class AttributeClusters(EntityClusters):
-    """Clusters of attributes."""
-
     kind = "attribute_clusters"
     official = (ATTRIBUTE_GOLD,)
     names = "attributes"
@@ -503,12 +496,9 @@ def expansion_result(gold: Procedures, paraphrases: Mapping[str, Paraphrases]) -
 
 
 class Expansion(OpenPITask[Procedures, Mapping[str, Paraphrases]]):
-    """Paraphrases of every cluster."""
-
     official = (EXPANDED, CLUSTERED)
 
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
-        """Ask for paraphrases, and compare them with the official ones."""
         path = self.gold_at(call.data, call.options, "--data")
         gold = read_clustered(path)
         found = ask_expansion(asker, drawn(call, gold), runs=call.options.expansion_runs, seed=call.seed)

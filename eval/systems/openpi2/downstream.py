@@ -47,7 +47,6 @@ class StateChange:
 
     @property
     def text(self) -> str:
-        """As a sentence."""
         return sentence(self.attribute, self.entity, self.before, self.after)
 
 
@@ -118,7 +117,6 @@ def crepe_entities_file(changes: StateChanges) -> str:
 
 
 def with_other_lines(result: BenchmarkResult, count: int) -> BenchmarkResult:
-    """Return the result with the number of lines in the answers that are no state change."""
     first, *others = result.tables
     if count:
         note = f"lines of the predicted entity states that are no state change, and are left out: {count}"
@@ -239,8 +237,6 @@ def crepe_procedures(call: BenchmarkCall) -> dict[str, CrepeProcedure]:
 
 
 class CrepeDownstream(OpenPITask[Any, Any]):
-    """CREPE's questions with entity states."""
-
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
         """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
         options: OpenPIOptions = call.options

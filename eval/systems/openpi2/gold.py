@@ -99,7 +99,6 @@ class Names(Row):
         return {"attribute_cluster": value} if isinstance(value, list) else value
 
     def of(self, expanded: bool) -> tuple[str, ...]:
-        """Return the names with or without paraphrases."""
         return self.mentions if not expanded or self.expanded is None else self.expanded
 
 
@@ -143,7 +142,6 @@ class GoldState:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Entity and attribute, as the files write them."""
         return _BETWEEN.join(self.entity), _BETWEEN.join(self.attribute)
 
 
@@ -200,7 +198,6 @@ def read_official(path: Path, schema: Any = Any) -> dict[str, Any]:
 
 
 def official_text(content: Any, indent: int = 4) -> str:
-    """Return a file's text, indented like the official ones."""
     return json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
 
 
@@ -229,7 +226,6 @@ def read_clustered(path: Path) -> dict[str, Procedure]:
 
 
 def digest_of(procedures: Procedures, keys: Iterable[str]) -> str:
-    """Return the digest of some procedures."""
     return digest([procedures[key].model_dump() for key in sorted(keys)])
 
 

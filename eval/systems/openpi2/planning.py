@@ -50,7 +50,6 @@ class PlanningTask(Row):
 
     @property
     def procedure(self) -> Procedure:
-        """The procedure without gold."""
         return Procedure(id=self.id, goal=self.goal, steps=self.steps)
 
 
@@ -110,11 +109,9 @@ def _defined(reply: str, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the planner says.
+    """What the planner says, and `why`: the plan, or what went wrong.
 
-    Attributes:
-        why: the plan, or what went wrong.
-        actions: number of the plan's actions; 0 where the goal holds from the start, None without a plan.
+    `actions` is 0 where the goal holds from the start, None without a plan.
     """
 
     outcome: Outcome

@@ -287,9 +287,7 @@ def _values(judges: Mapping[str, Saliences]) -> Table:
 def salience_plot(goals: Sequence[str], correlations: Mapping[str, Sequence[float | None]]) -> str:
     """Draw each judge's correlation with the first annotator as SVG, a group of bars for each procedure (figure 3).
 
-    Args:
-        goals: of P procedures.
-        correlations: judge → P correlations; None, where it is undefined, has no bar.
+    Correlations are judge → one for each goal; None, where it is undefined, has no bar.
     """
     with mpl.rc_context({**STYLE, "svg.hashsalt": "salience"}):
         figure = Figure(figsize=(10, 4), layout="constrained")
@@ -319,8 +317,6 @@ def salience_plot(goals: Sequence[str], correlations: Mapping[str, Sequence[floa
 
 
 class Salience(OpenPITask[Judges, Saliences]):
-    """Salience of the gold entities."""
-
     kind = "salience"
     official = (HUMAN,)
 

@@ -297,8 +297,6 @@ def _bertscores(gold: Procedures, answers: Schemas, scorer: BertScorer, expanded
 
 
 class Schemata(ListingTask):
-    """Entities and their attributes."""
-
     kind = "schemata"
     schema = dict[str, list[str]]
 

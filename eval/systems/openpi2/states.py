@@ -82,8 +82,6 @@ def parse_states(reply: str) -> tuple[str, str]:
 
 
 class States(OpenPITask[GoldStates, Predictions]):
-    """States before and after each gold change."""
-
     kind = "states"
     official = (RANKED,)
 
@@ -260,8 +258,6 @@ def _plain(text: str) -> str:
 
 
 class Complete(ListingTask):
-    """Complete sentences."""
-
     kind = "complete"
     schema = list[str]
 

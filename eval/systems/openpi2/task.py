@@ -38,8 +38,6 @@ PlannerSeconds = Annotated[
 
 
 class ScorerOptions(BenchmarkOptions):
-    """Options of the scorer."""
-
     task: PredictionKind = Field(default="schemata", description="what the predictions are of")
     attribute_form: AttributeForm = Field(
         default="vanilla", description="how attribute clusters are written: concise is ATTRIBUTE of ENTITY"
@@ -51,8 +49,6 @@ class ScorerOptions(BenchmarkOptions):
 
 
 class OpenPIOptions(BenchmarkOptions):
-    """What is asked and how, and how it is scored."""
-
     task: TaskName = Field(default="all", description="all is schemata, states and complete")
     temperature: float = Field(0.0, ge=0, description="for all tasks but clusters and expansion, which take 0.7")
     bertscore_model: ScorerModel = None
@@ -91,12 +87,10 @@ class OpenPITask(Benchmark[Gold, Answers]):
 
 
 def drawn(call: BenchmarkCall, items: Mapping[str, Item]) -> dict[str, Item]:
-    """Return at most `max_samples` of the items."""
     return {key: items[key] for key in call.drawn(list(items))}
 
 
 def sampling(call: BenchmarkCall) -> dict[str, Any]:
-    """Return temperature and seed of a run, for `Asker.ask`."""
     return {"temperature": call.options.temperature, "seed": call.seed}
 
 
@@ -144,7 +138,6 @@ class PrecisionRecall:
         self.gold_found += shared
 
     def as_json(self) -> dict[str, Any]:
-        """Return ratios and counts."""
         return {"precision": self.precision, "recall": self.recall, "f1": self.f1, **vars(self)}
 
 
@@ -216,16 +209,13 @@ def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None
 
 
 def mean(scores: Iterable[float]) -> float:
-    """Return the mean, 0 without values."""
     values = list(scores)
     return sum(values) / len(values) if values else 0.0
 
 
 def cell(value: float | None) -> str:
-    """Return three decimals, or a note that there is no value."""
     return "not computed" if value is None else f"{value:.3f}"
 
 
 def scored(count: int, total: int, what: str = "procedures") -> str:
-    """Return how many are scored, for a title."""
     return f"{count} {what}" if count == total else f"{count} of {total} {what}"

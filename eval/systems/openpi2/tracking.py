@@ -61,7 +61,6 @@ class ListingTask(OpenPITask[Procedures, Listed]):
     schema: ClassVar[Any]
 
     def parse(self, reply: str) -> Any:
-        """Return what a reply lists."""
         raise NotImplementedError
 
     def read_gold(self, path: Path, options: Any) -> Procedures:

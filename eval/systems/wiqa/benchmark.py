@@ -59,8 +59,6 @@ Questions = Sequence[WiqaQuestion]
 
 
 class WiqaOptions(LabelOptions):
-    """Options of the benchmark."""
-
     prompt: Literal["own", "trained"] = Field("own", description="own, or trained: as `d2e train` words WIQA's rows")
     paragraph: Literal["yes", "no"] = Field(
         "yes",
@@ -78,8 +76,6 @@ class WiqaOptions(LabelOptions):
 
 
 class WiqaScoreOptions(LabelScoreOptions):
-    """Options of the scorer."""
-
     graphs: Path | None = Field(None, description=_GRAPHS)
 
 
@@ -329,7 +325,6 @@ def score_explanations(questions: Questions, answers: LabelAnswers) -> dict[str,
 
 
 def explanation_table(scores: Mapping[str, Any]) -> Table:
-    """Return the table of the shares by type and overall."""
     parts = {**scores["by_type"], "all": scores}
     rows = [[name, *(percent(row[key]) for key in METRICS), row["questions"]] for name, row in parts.items()]
     left_out = f", {scores['without_gold']} questions without a gold one left out" * bool(scores["without_gold"])

@@ -57,11 +57,9 @@ MaybeExplanation = Annotated[
 
 
 class WiqaQuestion(LabelQuestion):
-    """One question.
+    """One question; some of its paragraph's sentences are blank.
 
-    Attributes:
-        paragraph_steps: sentences of the paragraph; some are blank.
-        nodes: nodes of the path in the influence graph; 0 without a path.
+    `nodes` counts those of the path in the influence graph; 0 without a path.
     """
 
     id: Text = Field(validation_alias=AliasPath("metadata", "ques_id"))
@@ -78,7 +76,6 @@ class WiqaQuestion(LabelQuestion):
 
     @property
     def steps(self) -> list[str]:
-        """Sentences of the paragraph."""
         return [step.strip() for step in self.paragraph_steps if step.strip()]
 
     @property
@@ -94,8 +91,6 @@ class WiqaQuestion(LabelQuestion):
 
 
 class WiqaLine(FlatRow):
-    """One line of a file of predictions."""
-
     id: Text = Field(
         validation_alias=AliasChoices(
             "ques_id",

@@ -156,11 +156,8 @@ def questions_of(
     graphs: Mapping[str, Graph], *, no_effect: int, seed: int, alignments: Mapping[str, Alignment] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the questions of all graphs as rows of the official format.
-
-    Args:
-        no_effect: number of questions per graph whose cause is a change outside another paragraph.
-        seed: of these questions.
-        alignments: of graphs whose questions get an `explanation`.
+     `no_effect` is the number of questions per graph whose cause is a change outside another paragraph. Those with
+    `alignments` get an `explanation`.
     """
     foreign: dict[str, set[str]] = {}  # change outside its paragraph → paragraphs, which may share one
     for graph in graphs.values():
