@@ -39,12 +39,9 @@ with the debiased answer. Write two slashes if a question begins with one."""
 
 @dataclass(frozen=True)
 class Wording:
-    """The texts around a user's turns.
+    """The texts around a user's turns; an empty `system` means no system message.
 
-    Attributes:
-        system: the system message; empty: none.
-        context: the context line, with `{context}`.
-        user: a turn, with `{context_block}` and `{question}`.
+    `context` has the placeholder `{context}`, and `user` has `{context_block}` and `{question}`.
     """
 
     system: str = ""
@@ -98,10 +95,8 @@ class ChatSession:
         """Answer a turn, and remember it with the debiased answer if there is one.
 
         Yields "plain" with the pieces of that answer, the first of which is empty, then "debiased" likewise, unless
-        there is no context or the decoder is plain. A turn that is interrupted is not remembered.
-
-        Raises:
-            UserError: context and question exceed the model's context even without earlier turns.
+        there is no context or the decoder is plain. A turn that is interrupted is not remembered. Raises UserError if
+        context and question exceed the model's context even without earlier turns.
         """
         prompt = self._fitted(question)
         plainly = replace(self.decoding, decoder="plain", plausibility=0.0)
@@ -158,14 +153,13 @@ def open_session(
 ) -> ChatSession:
     """Load a model for a conversation that has no context yet; None: as in the run's recipe, else the default.
 
-    Args:
-        alpha, decoder: as for `d2e eval`; α is 0.5 for a model without a run.
-        wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run.
-        system: system message that replaces the prompt set's.
-        dtype: of the weights; `auto` is bfloat16 if this machine computes it fast.
+    Raises UserError for a missing model, conflicting options, or a model without a chat template.
 
-    Raises:
-        UserError: no such model, prompt set or decoder, conflicting options, or a model without a chat template.
+    Args:
+        alpha: As for `d2e eval`; 0.5 for a model without a run.
+        wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run.
+        system: Replaces the prompt set's system message.
+        dtype: Of the weights; `auto` is bfloat16 if this machine computes it fast.
     """
     from d2e_sft.model.loading import load_to_decode
 
@@ -247,7 +241,7 @@ def talk(
 
 
 def _command(session: ChatSession, name: str, rest: str, read: Callable[[], str]) -> str:
-    """Run a command; returns what it says."""
+    """Return what the command prints."""
     match name:
         case "/context" if not rest:
             said = session.context or "(no context)"

@@ -1,7 +1,7 @@
 """The `d2e` command: mounts the verbs, turns user errors into one message, holds no other logic.
 
-Verbs live in `d2e_sft.commands`, `data_builders.commands` and `eval.commands` and are imported only when
-called, so `d2e --help` is quick and this package depends on neither of the other two.
+Verbs are imported only when called, so `d2e --help` is quick and this package does not depend on `data_builders`
+and `eval`.
 """
 
 from __future__ import annotations

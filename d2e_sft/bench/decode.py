@@ -46,10 +46,7 @@ def bench_decoding(
     in_vllm: bool = False,
     device: torch.device | None = None,
 ) -> list[Row]:
-    """Measure every combination of lengths and batches, in this process or in vLLM; see `decoding_row`.
-
-    Raises UserError if a prompt is too short, vLLM is missing or the model does not load.
-    """
+    """Measure every combination of lengths and batches, in this process or in vLLM; see `decoding_row`."""
     for length in prompts:
         if length <= PREFIX + QUESTION:
             raise UserError(
@@ -69,7 +66,6 @@ def bench_decoding(
 
 
 def _measure(model: Any, length: int, batch: int, new: int, repeats: int, compiled: bool = False) -> Row:
-    """Measure one combination on a model in eval mode."""
     pairs = random_pairs(length, batch, model.config.get_text_config().vocab_size)
     *_, measured = in_turns(decoding_engines(model, pairs, new, compiled=compiled), repeats, model.device)
     return decoding_row(measured, length, batch, new)
@@ -214,8 +210,7 @@ def answer_rows(variants: Variants, pairs: Sequence[TokenPair], repeats: int, de
     """Run variants that answer the prompts of all samples in turns; returns a row for each.
 
     Rates are per second of the processor, on a GPU of the clock. `to_first` is how many times as many samples a second
-    as the first variant, the median over the turns. `same` is the share of answers that equal the first variant's
-    token for token.
+    as the first variant, the median over the turns; `same` is the share of answers that equal its token for token.
     """
     on_cpu = device.type == "cpu"
     *_, measured = in_turns(variants, repeats, device, warm_up=not on_cpu)

@@ -93,16 +93,13 @@ def measure_peaks(device: torch.device) -> Peaks:
 
 
 def bench_gpu(*, file: Path | None, seconds: float, shapes: Sequence[str] = (), rehearse: bool = False) -> Report:
-    """Measure as many cases as the time allows.
+    """Measure as many cases as the time allows; raises UserError without an accelerator or for an unknown shape.
 
     Args:
         file: The report, written again after every case.
         seconds: Time limit; no case starts after it.
         shapes: Keys of `SHAPES`; empty for those of the sizes.
         rehearse: Use tiny shapes on any device; D2E_DEVICE=cpu: on the CPU.
-
-    Raises:
-        UserError: there is no accelerator, or a shape or D2E_DEVICE is unknown.
     """
     if (wanted := os.environ.get("D2E_DEVICE")) not in (None, "", "cpu", "cuda"):
         raise UserError(f"D2E_DEVICE={wanted!r}: expected cuda or cpu", "leave it out to take the accelerator")
@@ -135,8 +132,6 @@ def _sizes(device: torch.device, shapes: Sequence[str], rehearse: bool) -> GpuSi
 
 @dataclass(frozen=True)
 class _GpuBench:
-    """The cases, as functions that return rows."""
-
     sizes: GpuSizes
     device: torch.device
     peaks: Peaks
@@ -208,7 +203,7 @@ class _GpuBench:
         yield from self._answers("refiner by likelihood", shape, variants, [*chain(*candidates)])
 
     def _model(self, shape: str) -> tuple[Any, int]:
-        """Return a random model in the shape, and the number of its tokens."""
+        """Return a random model, and the number of its tokens."""
         model = open_model(f"shape:{shape}", self.device, self.sizes.precision).eval()
         return model, model.config.get_text_config().vocab_size
 

@@ -120,7 +120,7 @@ def cost_of_process(command: Sequence[str]) -> Cost:
 
 
 def _peak_of(process: int) -> int:
-    """Return the peak of a running process in kB; 0 where the system does not tell."""
+    """Return the peak in kB; 0 where the system does not tell."""
     try:
         with open(f"/proc/{process}/status", encoding="ascii", errors="replace") as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
@@ -149,7 +149,6 @@ class Report:
 
     Attributes:
         facts: What the figures depend on, such as the machine and versions.
-        rows: The rows of each case that was measured.
         skipped: Case → why it was not measured.
     """
 

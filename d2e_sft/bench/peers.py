@@ -141,7 +141,6 @@ def _with_its_own_forward(trainer: Any, model: Any) -> Callable[[Any], Any]:
 
 @contextmanager
 def _own_forward(model: Any) -> Iterator[None]:
-    """Restore the model's forward at the end."""
     before = {name: value for name, value in vars(model).items() if name == "forward"}
     try:
         yield
@@ -151,7 +150,6 @@ def _own_forward(model: Any) -> Iterator[None]:
 
 
 def _tokenizer() -> Any:
-    """Return a tokenizer that the trainer requires and does not use, since rows are tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast

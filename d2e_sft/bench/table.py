@@ -94,12 +94,7 @@ REHEARSAL = TableSizes(
 
 @dataclass(frozen=True)
 class TableBench:
-    """The cases of the table.
-
-    Attributes:
-        folder: For rows, builds and runs of the measurement.
-        lent: Gives functions of the data builders by name.
-    """
+    """The cases of the table; `lent` gives functions of the data builders by name."""
 
     model: str
     sizes: TableSizes
@@ -124,7 +119,6 @@ class TableBench:
         yield _row(task, costs, "shared_batch", "trl", "TRL's DPOTrainer", pairs, why=missing)
 
     def _steps(self, sections: Mapping[str, D2ESection], count: int) -> dict[str, Measurement]:
-        """Measure a step of each engine, as `d2e bench train` does."""
         precision, prefers = automatic_dtype(), any(d2e.prefers for d2e in sections.values())
         engines = engines_of(precision, trl="trl" in sections, prefers=prefers)
         bench = StepBench.of(self.model, precision)
@@ -246,7 +240,7 @@ class TableBench:
         return ready_to_decode(load_model(self.model).model, device), loaded.model.to(device).eval(), loaded.tokenizer
 
     def _built_suite(self, name: str, stories: int, split: str = "test") -> tuple[list[Path], list[EventSample]]:
-        """Write stories and build them; returns the descriptions and the rows."""
+        """Return the descriptions and the rows."""
         folder = self.folder / name
         descriptions = write_suite(folder, stories, self.sizes.sentences, split)
         _build(descriptions, folder / "built")
@@ -294,7 +288,7 @@ def bench_all(bench: TableBench, minutes: float, only: Sequence[str] = ()) -> Re
     """Measure the cases that the file in `bench.folder` lacks, and write it after each.
 
     A file of another machine, version, model or size is replaced, and so is a complete one, or its cases in `only`.
-    No case starts after `minutes`. Raises UserError if a case is unknown, or the file is damaged.
+    No case starts after `minutes`.
     """
     for name in only:
         if name not in CASES:
@@ -379,14 +373,12 @@ def table_of(report: Report) -> Table:
 
 
 def _build(descriptions: Sequence[Path], out: Path) -> None:
-    """Build own data in this process."""
     from d2e_sft.cli import run
 
     _quietly(run, ["data", "build", "--datasets", ",".join(map(str, descriptions)), "--out", str(out), "--overwrite"])
 
 
 def _quietly(call: Callable[..., Any], *args: Any) -> Any:
-    """Call without output."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         return call(*args)
 

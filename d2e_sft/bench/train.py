@@ -52,8 +52,7 @@ class Engine:
     Attributes:
         baseline: The SFT engine that shares the same prefixes.
         make: Makes the step of a model, rows and settings; it does not count.
-        layout: The batch's; None: rows of one view each, without a collator that lays them out.
-        is_sft: The loss is that of plain SFT.
+        layout: None: rows of one view each, without a collator that lays them out.
         is_peer: The engine belongs to another library, and is measured with both groups of engines.
     """
 
@@ -146,8 +145,6 @@ def _plain_sft(model: Any, rows: Rows, d2e: D2ESection) -> Step:
 
 
 def _three_forwards(model: Any, rows: Rows, d2e: D2ESection) -> Step:
-    """Run one forward per view, with a row per sample."""
-
     def step() -> Tensor:
         states: dict[View, Tensor] = {}
         for view in d2e.views:
@@ -162,8 +159,6 @@ def _three_forwards(model: Any, rows: Rows, d2e: D2ESection) -> Step:
 
 
 def _ours(name: str, baseline: str, layout: Packing, *, is_sft: bool = False) -> Engine:
-    """Return the engine of the trainer's own step, with collation."""
-
     def make(model: Any, rows: Rows, d2e: D2ESection) -> Step:
         def step() -> Tensor:
             inputs = model_inputs(collator_for(Layout(layout, ""), d2e, model.config)(rows), model.device)
@@ -210,10 +205,7 @@ def trl_engines(precision: Precision, *, prefers: bool = False) -> tuple[Engine,
 
 
 def engines_of(precision: Precision, *, trl: bool, prefers: bool, only: Sequence[str] = ()) -> list[Engine]:
-    """Return the engines of an objective, or those of these names and their baselines.
-
-    Raises UserError for an unknown name, or if TRL is wanted and not installed.
-    """
+    """Return the engines of an objective, or those of these names and their baselines."""
     engines = [*(PREFERENCE_ENGINES if prefers else ENGINES)]
     engines += trl_engines(precision, prefers=prefers) if trl else ()
     by_name = {engine.name: engine for engine in engines}
@@ -258,10 +250,7 @@ class StepBench:
         return int(self.model.config.get_text_config().vocab_size)
 
     def measure(self, cases: Sequence[Case], rows: Rows, repeats: int) -> Iterator[dict[Case, Measurement]]:
-        """Run a step of each case in turns, first for their memory; yields the measurements so far.
-
-        Raises UserError if two engines compute different losses.
-        """
+        """Run a step of each case in turns, first for their memory; yields the measurements so far."""
         steps = {case: self.step(case, rows) for case in cases}
 
         def memory() -> PeakMemory:
@@ -335,9 +324,6 @@ def bench_training(
 
     The engines that share no prefix between samples have `unshared_samples`: their cost per sample does not depend on
     the number. The refined view of a share `unrefined` of the samples is the original one.
-
-    Raises UserError if the model cannot be packed, two engines compute different losses, TRL is not installed, or an
-    engine is unknown.
     """
     prefers = objective == "prefer"
     chosen = engines_of(precision, trl=trl, prefers=prefers, only=engines)

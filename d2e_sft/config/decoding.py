@@ -116,7 +116,7 @@ class DecodingConfig:
 
 
 def given_decoder(decoder: str | None, alpha: float | None, default: float) -> dict[str, Any]:
-    """Arguments `decoder` and `alpha` for a `DecodingConfig`, from a user's options and a default α.
+    """Return `decoder` and `alpha` for a `DecodingConfig`, from a user's options and a default α.
 
     Raises UserError for an unknown decoder, or an α for a decoder that has none or already gives its own.
     """
@@ -140,11 +140,10 @@ def describe(record: Mapping[str, Any]) -> str:
 
 
 def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
-    """The name and options of `NAME` or `NAME:KEY=VALUE,…`, with defaults for options that are not given.
+    """Return the name and options of `NAME` or `NAME:KEY=VALUE,…`, with defaults for options that are not given.
 
     The `alpha` of `d2e` has no default here: it is the run's, or that of `DecodingConfig`. Options may also be
     separated by `:`, in case a comma has another meaning.
-    Raises UserError if there is no such decoder or option, or a value is out of range.
     """
     refuse_function("decoder", text)
     words = str(text).split(":")

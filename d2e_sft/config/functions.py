@@ -27,14 +27,9 @@ def refuse_function(what: str, given: Any) -> None:
 
 
 def load_function(name: str, role: str) -> Callable[..., Any]:
-    """Import `function` from `module`, which may be in the working folder.
+    """Import `function` of `module:function`, which may be in the working folder; UserError if that fails.
 
-    Args:
-        name: `module:function`; the module's name may have dots.
-        role: what the function is used as, for the message.
-
-    Raises:
-        UserError: there is no such module or function, the module does not import, or the name is not callable.
+    `role` says in the message what the function is used as.
     """
     module_name, _, function_name = name.partition(":")
     folder = str(Path.cwd())

@@ -72,7 +72,7 @@ def bundled_recipes() -> list[str]:
 
 @cache
 def _section(folder: str, name: str) -> dict[str, Any]:
-    """The `model` keys of a bundled file and of those it extends."""
+    """Return the `model` keys of a bundled file and of those it extends."""
     file = bundled("recipes") / folder / f"{name}.yaml"
     return merged(read_recipe(RecipeSource(name, (file,)))).get("model") or {}
 
@@ -97,7 +97,7 @@ def compose(model: str, method: str = DEFAULT_METHOD) -> RecipeSource:
 
 
 def find_recipe(name: str | Path, *, bundled_first: bool = False) -> RecipeSource | None:
-    """The file of that name, otherwise the bundled recipe, otherwise None.
+    """Return the file of that name, otherwise the bundled recipe, otherwise None.
 
     `bundled_first` looks among the bundled recipes first, as for a bundled file that extends another.
     """
@@ -129,7 +129,7 @@ def require_recipe(name: str | Path) -> RecipeSource:
 
 
 def _nearest(name: str) -> str:
-    """`" Did you mean 'x'?"` for the nearest bundled recipe or part, else the empty string."""
+    """Return `" Did you mean 'x'?"` for the nearest bundled recipe or part, else the empty string."""
     known = {_short(part): part for part in bundled_parts()} | {recipe: recipe for recipe in bundled_recipes()}
     near = difflib.get_close_matches(_short(name), known, n=1, cutoff=0.5)
     return f" Did you mean {known[near[0]]!r}?" if near else ""
@@ -142,8 +142,7 @@ def _short(name: str) -> str:
 def read_recipe(source: RecipeSource, above: tuple[Path, ...] = ()) -> list[Layer]:
     """Read a recipe's files and those they extend; later layers override earlier ones, and `extends` is resolved.
 
-    `above` is the chain of files that extend this recipe. Raises UserError if a file is not YAML or has no sections, a
-    base does not exist, or files extend each other.
+    `above` is the chain of files that extend this recipe.
     """
     layers = [layer for file in source.files for layer in _read_file(file, above)]
     if source.method is not None:
@@ -197,7 +196,7 @@ def _is_bundled(file: Path) -> bool:
 
 
 def _find_base(path: Path, name: str) -> RecipeSource:
-    """A file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
+    """Return a file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
     given = Path(name).expanduser()
     beside = path.parent / given
     within = _is_bundled(path.resolve())

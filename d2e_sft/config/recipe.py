@@ -172,7 +172,7 @@ def recipe_file_of(folder: Path) -> Path | None:
 
 
 def _apply_override(content: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Set the value in the content, and return its keys."""
+    """Set the value, and return its keys."""
     key, equals, text = override.partition("=")
     if key == EXTENDS:
         raise UserError(
@@ -226,7 +226,7 @@ def _describe(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
 
 
 def _nearest_key(name: str, known: Mapping[str, FieldInfo]) -> str:
-    """`" Did you mean 'x'?"`: a key whose name or meaning contains the unknown name, otherwise one spelt like it."""
+    """Return `" Did you mean 'x'?"`: a key whose name or meaning contains the name, otherwise one spelt like it."""
     words = name.replace("_", " ").lower()
     for key, field in known.items():
         meaning = (field.description or "").lower().replace("-", " ")

@@ -33,14 +33,12 @@ This page is made from the schema: `python docs/recipe_keys.py`.
 
 @dataclass(frozen=True)
 class RecipeKey:
-    """One key.
+    """One key of a recipe.
 
     Attributes:
-        name: with its sections, `train.optim`.
-        kind: description of the allowed values.
-        default: in YAML; None if a value is required.
-        meaning: one or two sentences.
-        is_section: whether it contains further keys.
+        name: With its sections: `train.optim`.
+        kind: Description of the allowed values.
+        default: In YAML; None if a value is required.
     """
 
     name: str
@@ -63,7 +61,7 @@ def recipe_keys() -> list[RecipeKey]:
 
 
 def explain(name: str) -> list[RecipeKey]:
-    """The keys that match a name: a key (`train.optim`), a section (`train`), or the last part of keys (`alpha`).
+    """Return the keys that match a name: a key (`train.optim`), a section (`train`), or a key's last part (`alpha`).
 
     Raises UserError, with the nearest name, if there is no such key.
     """

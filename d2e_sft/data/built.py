@@ -28,8 +28,6 @@ _ROWS = ("train.parquet", "dev.parquet", "test.parquet")
 
 
 class _Part(BaseModel):
-    """Base of the manifest's parts, which have more than their readers rely on."""
-
     model_config = ConfigDict(extra="allow")
 
 
@@ -67,10 +65,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def manifest_of(file: Path) -> dict[str, Any] | None:
-    """Return the manifest next to a file that has the name of a build's rows; None for rows of anyone else.
-
-    Errors are those of `read_manifest`.
-    """
+    """Return the manifest next to a file that has the name of a build's rows; None for rows of anyone else."""
     is_built = file.name in _ROWS and (file.parent / MANIFEST).is_file()
     return read_manifest(file.parent) if is_built else None
 
@@ -78,8 +73,7 @@ def manifest_of(file: Path) -> dict[str, Any] | None:
 def warn_if_changed(file: Path, sha256: str) -> None:
     """Warn if a file, whose checksum is now `sha256`, differs from the manifest of its build.
 
-    Edited files are used, but results on them must not silently carry the old name. Errors are those of
-    `read_manifest`.
+    Edited files are used, but results on them must not silently carry the old name.
     """
     manifest = manifest_of(file)
     if manifest is None:
@@ -119,7 +113,7 @@ def tags_of_another(tagged_by: Mapping[str, int], model: str) -> str | None:
 
 
 def _lineage(model: str) -> list[str]:
-    """The model, the model that it was trained from, and so on."""
+    """Return the model, the model that it was trained from, and so on."""
     lineage = [model]
     while True:
         try:
@@ -132,5 +126,4 @@ def _lineage(model: str) -> list[str]:
 
 
 def _place(name: str) -> str:
-    """The name, or the folder that it is."""
     return str(Path(name).resolve()) if Path(name).is_dir() else name

@@ -100,16 +100,15 @@ def cut(output: str, stops: Sequence[str]) -> str:
 class ChatEncoder:
     """Turns conversations into the tokens of a prompt.
 
+    Raises UserError if the tokenizer of a causal model has no chat template, or no token ends an answer.
+
     Args:
-        encoder_decoder: the prompt goes to an encoder, the answer to a decoder.
-        as_text: use no chat template; a base model continues the text.
+        encoder_decoder: The prompt goes to an encoder, the answer to a decoder.
+        as_text: Use no chat template; a base model continues the text.
 
     Attributes:
-        plain: no chat template is used.
-        end_of_turn: the token that ends an answer.
-
-    Raises:
-        UserError: the tokenizer of a causal model has no chat template, or no token ends an answer.
+        plain: No chat template is used.
+        end_of_turn: The token that ends an answer.
     """
 
     def __init__(self, tokenizer: Any, *, encoder_decoder: bool = False, as_text: bool = False) -> None:

@@ -72,10 +72,7 @@ def parse_address(text: str) -> Address:
 
 @lru_cache(maxsize=16)
 def fetch_rows(text: str, split: str = "train", most: int | None = None) -> HubFile:
-    """Write the rows of an address, the first `most` of them, to a JSONL file in the cache.
-
-    Raises UserError if there is no such dataset or split, or it cannot be read.
-    """
+    """Write the rows of an address, at most `most`, to a JSONL file in the cache; UserError if that fails."""
     address = parse_address(text)
     commit, size = _commit_and_size(address)
     key = hashlib.sha256(repr((address, split, most, commit)).encode()).hexdigest()[:16]
@@ -97,7 +94,7 @@ def splits_of(text: str) -> list[str]:
 
 
 def _commit_and_size(address: Address) -> tuple[str, int]:
-    """Return the commit of a repository and the size of its files in bytes; nothing for a folder."""
+    """Return a repository's commit and the size of its files in bytes; nothing for a folder."""
     if address.folder.is_dir():
         return "", 0
     from huggingface_hub import HfApi

@@ -217,10 +217,7 @@ def _bundled(name: str) -> PromptSet:
 
 
 def load_prompt_set(name: str, form: Form = "chat") -> PromptSet:
-    """Load a bundled prompt set by name, or one from a YAML file by path, in a form.
-
-    Raises UserError if there is no such set, it is not YAML, or a field is missing or unknown.
-    """
+    """Load a bundled prompt set by name, or one from a YAML file by path; UserError if that fails."""
     bundled = sorted(file.stem for file in _BUNDLED.glob("*.yaml"))
     if name not in bundled and (not name.endswith((".yaml", ".yml")) or not Path(name).is_file()):
         raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {', '.join(bundled)}")

@@ -27,17 +27,14 @@ _USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "
 
 
 def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = True) -> list[EventSample]:
-    """Check rows and complete them to samples.
+    """Check rows and complete them to samples; raises UserError with number and columns of a row that is no sample.
 
     They are a `datasets.Dataset`, a list of dicts or of EventSamples, or a `.parquet` or `.jsonl` file of the latter.
 
     Args:
-        name: for messages; rows of `eval_dataset` and `probe_dataset` are of the split dev, of `test_dataset` test.
-        loss: of conversations without a column `loss`.
+        name: For messages; rows of `eval_dataset` and `probe_dataset` are of the split dev, of `test_dataset` test.
+        loss: Of conversations without a column `loss`.
         answered: False completes rows without an answer by a placeholder.
-
-    Raises:
-        UserError: other rows or none, or, with number and columns, a row that is not a sample.
     """
     if isinstance(rows, str | Path):
         return read_samples(rows)
@@ -115,7 +112,6 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
 
 
 def _with_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the row with a placeholder if it has no answer."""
     for name in _CHATS:
         if row.get(name):
             last = row[name][-1] if isinstance(row[name], list) else None
@@ -127,7 +123,7 @@ def _with_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _given(answer: Any) -> bool:
-    """Whether an answer, a list of them or SQuAD's form of it has any."""
+    """Return whether an answer, a list of them or SQuAD's form of it has any."""
     return bool(answer.get("text") if isinstance(answer, Mapping) else answer) or answer == 0
 
 
@@ -148,7 +144,7 @@ def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
 
 
 def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
-    """Question and answers of a row; `found` is the row with the user's own columns, for messages."""
+    """Return a row's question and answers; `found` is the row with the user's own columns, for messages."""
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if isinstance(answers, Mapping):  # SQuAD's, {"text": [...], "answer_start": [...]}
         answers = answers.get("text")
@@ -200,7 +196,7 @@ def _of_turns(turns: Any, context: str, loss: Any, column: str, where: str) -> d
 def file_of(name: str, split: Literal["train", "dev"] = "train") -> Path:
     """Return the file of samples that a recipe names: a path, or a dataset of the Hub as a file in the cache.
 
-    Rows of the Hub are completed as in `samples_of`. Errors are those of `fetch_rows` and `samples_of`.
+    Rows of the Hub are completed as in `samples_of`.
     """
     if not is_hub(name):
         return Path(name)

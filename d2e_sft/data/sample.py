@@ -53,7 +53,7 @@ NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
 
 
 class EventSample(BaseModel):
-    """One event-reasoning sample (PIPER paper, section 2.1 and appendix A).
+    """One event-reasoning sample (PIPER paper, section 2.1 and appendix A); otherwise a ValidationError.
 
     Attributes:
         id: Unique within its dataset and split (checked where a whole file is read).
@@ -64,7 +64,7 @@ class EventSample(BaseModel):
             conversation with its own wording).
         context: The passage; for nli the premise. Empty only if the task has none.
         refined_context: The relevant parts of the context, or None if no refiner has run.
-        question: The question; for nli the hypothesis.
+        question: For nli the hypothesis.
         options: The candidates of scq and mcq, in order; empty otherwise.
         answers: nli: one of positive, negative. scq: the correct option. mcq: every correct option.
             qa: The accepted answers; training uses the first.
@@ -75,9 +75,6 @@ class EventSample(BaseModel):
         habit: The usual answer without the context, in all accepted forms, or empty.
         rejected: A worse answer, in the form of `answers`, for the objective `prefer`, or empty.
         conversation: Only for chat: the turns that the model sees, instead of a prompt set's.
-
-    Raises:
-        pydantic.ValidationError: for a row that breaks any of the above.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -152,7 +149,7 @@ class EventSample(BaseModel):
 
     @property
     def rejected_answers(self) -> tuple[RejectedFrom, list[str]] | None:
-        """A rejected answer, in the form of `answers`, and where it is from; None without one.
+        """Return a rejected answer, in the form of `answers`, and where it is from; None without one.
 
         It is `rejected`, else the habit, else the answer before a swap. Habits and former answers that are right, or
         no option of a sample with options, are passed over. So is free text that contains an accepted answer or is a
@@ -169,7 +166,7 @@ class EventSample(BaseModel):
         return next(((source, answers[shown]) for source, answers in by_source.items() if answers), None)
 
     def _wrong_answers(self, forms: Sequence[str]) -> list[str]:
-        """An answer with these accepted forms, as far as it is an answer; nothing if it is right."""
+        """Return the answer with these accepted forms, as far as it is an answer; nothing if it is right."""
         if self.candidates:
             chosen, right = [form for form in forms if form in self.candidates], set(self.answers)
             return [] if (right == set(chosen) if self.format == "mcq" else right & set(chosen)) else chosen
@@ -256,10 +253,7 @@ def check_ending(path: Path, verb: str = "write") -> None:
 
 
 def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
-    """Write samples to `.parquet` or `.jsonl`; columns that few files need are left out.
-
-    The same samples give the same bytes.
-    """
+    """Write `.parquet` or `.jsonl`, the same bytes for the same samples, without columns that few files need."""
     path = Path(path)
     check_ending(path)
     rows = [sample.model_dump() for sample in samples]
@@ -281,7 +275,7 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
-    """Yield (line, row, problem) for each row; `problem` is set if the row could not be parsed."""
+    """Yield (line, row, problem); `problem` is set if the row could not be parsed."""
     try:
         rows = pq.ParquetFile(path).read().to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

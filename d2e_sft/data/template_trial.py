@@ -30,8 +30,7 @@ def try_template(template: str, render: Callable[..., str], owner: str) -> None:
     """Render short conversations in a child process, unless this template has passed before.
 
     `render` gets a conversation, and `add_generation_prompt` if an answer is to follow. Its exceptions are ignored
-    here, since they arise again in use. Raises UserError if it takes too much time or memory; `owner` names the
-    tokenizer.
+    here, since they arise again in use. Raises UserError, with the `owner`, if it takes too much time or memory.
     """
     if template in _passed:
         return

@@ -38,10 +38,7 @@ class EncodedSample:
 
 
 class ViewEncoder:
-    """Turns samples into token views, `original` first, in the form of their prompts; errors as of `ChatEncoder`.
-
-    With `prefers` it also encodes rejected answers.
-    """
+    """Turns samples into token views, `original` first; with `prefers` it also encodes rejected answers."""
 
     prefers = False
 
@@ -194,6 +191,5 @@ def _largest(upper: int, fits: Callable[[int], bool]) -> int:
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the length of the common prefix."""
     pairs = zip(first, second, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -95,7 +95,7 @@ class ChosenDecoder:
         return self.name in LINEAR
 
     def __call__(self, original: Tensor, imagined: Tensor, alpha: Tensor | None = None) -> Tensor:
-        """The scores (P, V) of the next token; in float32 or better.
+        """Return the scores (P, V) of the next token, in float32 or better.
 
         `original` and `imagined` are logits (P, V), or hidden states for a linear decoder; `alpha` (P, 1) is each
         pair's ratio, for `d2e`. Raises UserError if a custom function failed, or did not return scores of this shape.
@@ -127,10 +127,7 @@ def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:
 
 @cache
 def named_decoder(text: str) -> ChosenDecoder:
-    """The decoder of `NAME:KEY=VALUE,…`; `d2e` has the default α if none is given.
-
-    Raises UserError for an unknown decoder or option, or a custom function that cannot be imported.
-    """
+    """Return the decoder of `NAME:KEY=VALUE,…`; `d2e` has the default α if none is given."""
     name, options = parse_decoder(text)
     if name not in FUNCTIONS:
         return ChosenDecoder(name, load_function(name, "decoder"), options)
@@ -155,10 +152,7 @@ class RowStates:
 
 
 class TokenChoice:
-    """Chooses each pair's next token, with random draws that depend on the seed and the pair's index only.
-
-    `decoding` gives decoder, plausibility and sampling.
-    """
+    """Chooses each pair's next token, with random draws that depend on the seed and the pair's index only."""
 
     def __init__(self, decoding: DecodingConfig) -> None:
         self.decoder = decoder_of(decoding)
@@ -205,7 +199,7 @@ def warpers(temperature: float, top_k: int, top_p: float, min_p: float = 0.0) ->
 def decoded_scores(
     states: RowStates, decoder: ChosenDecoder, alpha: Tensor, *, with_original: bool
 ) -> tuple[Tensor, Tensor]:
-    """The decoder's scores of each pair, float32 (B, V), and the original's logits; plain pairs keep their logits.
+    """Return the scores of each pair, float32 (B, V), and the original's logits; plain pairs keep their logits.
 
     `alpha` (I,) is the ratio of each imagined row. Without `with_original` the second result is unspecified.
     """

@@ -42,15 +42,13 @@ def generate(
 ) -> Iterator[Output]:
     """Decode prompts debiased, in batches of similar length (PIPER paper, equation 6).
 
+    Yields each pair's `Output` after each of its steps, the last time with `ended`; `finished` waits for all. A pair
+    leaves as soon as its output is `cancelled`.
+
     Args:
         model: A causal or an encoder-decoder language model; decodes in eval mode.
         tokenizer: Turns answers into texts; None: only tokens are needed, and there are no stop strings.
-        pairs: The prompts as token ids.
         stop_ids: Tokens that end an answer and are not part of it; None: those of the generation config.
-
-    Returns:
-        an iterator over the outputs: Each pair's `Output` comes after each of its steps, and has `ended` the last
-        time. `finished` waits for all. A pair leaves as soon as its output is `cancelled`.
 
     Raises:
         UserError: An α is out of range or the decoder has none, a custom decoder fails, there are stop strings and
@@ -96,16 +94,13 @@ def answer_samples(
     prompt_set: str | PromptSet = "default",
     max_length: int | None = None,
 ) -> list[str]:
-    """Answer samples, decoded debiased; a sample without context is decoded plainly.
+    """Answer samples, decoded debiased, one text per sample, in order; a sample without context is decoded plainly.
 
     Args:
         model: A causal or an encoder-decoder language model; answers in eval mode.
-        samples: samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
-        prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
+        samples: Samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
+        prompt_set: Wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
         max_length: Longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
-
-    Returns:
-        one text per sample, in order.
 
     Raises:
         UserError: The model has no chat template, and the form needs one; or a row is not a sample, or an argument
@@ -180,10 +175,7 @@ class Ends:
 def _by_steps(
     model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, ends: Ends, batches: Sequence[Batch]
 ) -> Iterator[Output]:
-    """Decode batches; each enters as soon as there is room for it.
-
-    A pair's random draws depend on its index and the seed only.
-    """
+    """Decode batches; each enters as soon as there is room for it."""
     choose, budget = TokenChoice(decoding), budget_of(model, decoding)
     waiting = deque(batches)
     active: list[Output] = []  # of the pair in each place
@@ -230,7 +222,7 @@ def check_beams(model: Any, decoding: DecodingConfig) -> None:
 def _by_beams(
     model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, ends: Ends, batches: Sequence[Batch]
 ) -> Iterator[Output]:
-    """Decode one batch after the other by transformers' beam search."""
+    """Decode one batch after the other."""
     for indices, _ in batches:
 
         def checked(_: Tensor, scores: Tensor, size: int = len(indices)) -> Tensor:

@@ -60,7 +60,9 @@ def score(
     *,
     kept: KeptStates | None = None,
 ) -> Iterator[tuple[int, list[OptionScore]]]:
-    """The log-probability of each pair's options under the distribution that decoding chooses from.
+    """Compute the log-probability of each pair's options under the distribution that decoding chooses from.
+
+    Yields the index of a pair and the scores of its options, batch by batch.
 
     Args:
         model: A causal or an encoder-decoder language model; scores in eval mode.
@@ -69,13 +71,10 @@ def score(
         kept: States of earlier calls with this model, reused and added to. They take 4 or 2 bytes · hidden size per
             scored token and view. Only used for models that take packed rows.
 
-    Returns:
-        an iterator over the index of a pair and the scores of its options; pairs come batch by batch.
-
     Raises:
-        UserError: as `generate`, or a log-probability is NaN or infinite. A plausibility cut-off, which leaves tokens
+        UserError: As `generate`, or a log-probability is NaN or infinite. A plausibility cut-off, which leaves tokens
             no probability, is an error, too.
-        ValueError: an imagined prompt is missing, or a prompt or an option has no token.
+        ValueError: An imagined prompt is missing, or a prompt or an option has no token.
     """
     if decoding.plausibility > 0:
         raise UserError(

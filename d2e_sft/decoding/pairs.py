@@ -18,7 +18,6 @@ class PromptPair(Generic[P_co]):
     """One prompt with and without its context: token ids, or messages for an endpoint.
 
     Attributes:
-        original: The prompt with its context.
         imagined: The prompt without its context. None, or the same prompt, means plain decoding.
         options: Possible answers, where options are scored.
         given: Number of first tokens that all options share because of their form; they are not scored.
@@ -62,7 +61,6 @@ class Output:
         index: Of the prompt among those of the call.
         tokenizer: Turns tokens into text; None: there is no text.
         tokens: New tokens so far, without the stop token.
-        ended: Whether the answer is complete.
         cancelled: Set it where nobody waits for the rest; the prompt takes no further step then.
         resubmissions: How often vLLM computed the rows of the pair apart, so that it was submitted again.
     """
@@ -120,8 +118,8 @@ def _prompts(name: str, given: Any) -> list[Tokens]:
 def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = None) -> list[TokenPair]:
     """Return the pairs as they are decoded: each has its α, and `imagined=None` means plain decoding.
 
-    Raises UserError if an α is out of range or the decoder has none. Raises PromptError if a prompt is missing or
-    empty, or has a token that the `model` does not have.
+    Raises UserError for a wrong α. Raises PromptError if a prompt is missing or empty, or has a token that the `model`
+    does not have.
     """
     found, tokens = [], getattr(model and model.get_input_embeddings(), "num_embeddings", None)
     for index, pair in enumerate(pairs):

@@ -185,7 +185,6 @@ class PackedRows:
         self.tokens = tokens[self.pair_of]
 
     def _arrange(self) -> None:
-        """Find the pair of each row, and which rows are originals and which are imagined."""
         pair_of: list[int] = []
         is_original: list[bool] = []
         first = 0
@@ -206,7 +205,7 @@ def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
 
 @cache
 def _compiled_next_states() -> Callable[..., Tensor]:
-    """The compiled step; made on first use, as `torch.compile` imports Inductor, which takes most of a second."""
+    """Compile on first use, as `torch.compile` imports Inductor, which takes most of a second."""
     return torch.compile(_next_states, dynamic=False)
 
 
@@ -261,7 +260,7 @@ class PaddedRows:
             }
 
     def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The tokens of the first forward, and each row's other inputs."""
+        """Return the tokens of the first forward, and each row's other inputs."""
         inputs = {name: tensor.to(self.model.device) for name, tensor in left_pad(prompts, 0).items()}
         return inputs.pop("input_ids"), inputs
 
@@ -332,7 +331,7 @@ def budget_of(model: Any, decoding: DecodingConfig) -> Budget:
 
 
 def _token_bytes(model: Any) -> int:
-    """Bytes of a token's keys and values in all layers."""
+    """Return the bytes of a token's keys and values in all layers."""
     config = model.config.get_text_config()
     heads = config.num_attention_heads
     key_heads = getattr(config, "num_key_value_heads", None) or heads

@@ -180,7 +180,6 @@ def _example_format(prompt_set: PromptSet, results: Sequence[BenchmarkResult]) -
 
 
 def _chat_wording(chat: Mapping[str, Any]) -> str:
-    """Return the description of the wording in chat data, as YAML."""
     keys = ("system", "prompt", "context_in", "context_block", "loss")
     described = {key: chat[key] for key in keys if chat.get(key)} or {"context_in": "<context>"}
     text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)

@@ -79,12 +79,12 @@ def commit(
 ) -> tuple[str, bool]:
     """Put files (by their path there) into a repository, created if missing; return its address and if it is private.
 
-    Args:
-        private: the repository must be private.
-        revision: a branch, created if missing; None is the main one.
-        replaced: patterns of paths whose files are deleted unless they are pushed again.
-
     Raises UserError if the Hub refuses or cannot be reached; the repository is unchanged.
+
+    Args:
+        private: The repository must be private.
+        revision: A branch, created if missing; None is the main one.
+        replaced: Patterns of paths whose files are deleted unless they are pushed again.
     """
     repo = full_name(api, name)
     place: dict[str, Any] = {"repo_type": kind, "revision": revision}

@@ -116,7 +116,6 @@ def exported_files(folder: Path) -> list[str] | None:
 
 
 def _write_generate(out: Path, alpha: float) -> None:
-    """Write this package's file with the run's α as its default."""
     source = Path(__file__).with_name("custom_generate") / "generate.py"
     text, count = re.subn(r"(?m)^DEFAULT_ALPHA = .*$", f"DEFAULT_ALPHA = {alpha!r}", source.read_text("utf-8"))
     assert count == 1, "generate.py has one line for the default"
@@ -193,7 +192,7 @@ def _write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions)
 
 
 def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
-    """Compare the logits of the model in `folder` with those of base and adapter; raise UserError if they differ."""
+    """Raise UserError unless the model in `folder` has the logits of base and adapter."""
     adapted = adapter_on(load_model(base, dtype=dtype).model, run)
     tokenizer, encoder_decoder = load_tokenizer(str(run))
     encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=not tokenizer.chat_template)
@@ -209,7 +208,7 @@ def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
 
 
 def _logits(model: Any, prompts: list[list[int]]) -> Tensor:
-    """Return the logits (tokens of all prompts, V) in float32."""
+    """Return logits (tokens of all prompts, V) in float32."""
     import torch
 
     config, logits = model.eval().config, []

@@ -38,14 +38,9 @@ T = TypeVar("T")
 
 
 class OpenAIBackend:
-    """Sends prompts to `/chat/completions`.
+    """Sends prompts to `/chat/completions`; `caller` names the caller and its options in messages.
 
-    Args:
-        options: the endpoint and how it is asked.
-        caller: names the caller and its options in messages.
-
-    Raises:
-        UserError: the address or the key is missing or malformed, or the `openai` package is not installed.
+    Raises UserError if the address or the key is missing or malformed, or the `openai` package is not installed.
     """
 
     counts_tokens = False
@@ -86,13 +81,9 @@ class OpenAIBackend:
     ) -> Generator[tuple[int, Reply | None]]:
         """Yield the index of each prompt and its reply, as they arrive; None for one that is no chat completion.
 
-        A thread sends a request and keeps its reply. The next request is sent when the caller asks for
+        A thread sends a request and keeps its reply by `keep`. The next request is sent when the caller asks for
         the next reply, so at most `concurrency` replies are on their way. After an error or Ctrl-C the open requests,
-        which are paid for, are waited for.
-
-        Args:
-            prompts: each with `messages` and `label`, and `guessed_tokens` if there is a price.
-            keep: called in the thread that receives the reply.
+        which are paid for, are waited for. Prompts have `messages`, `label`, and `guessed_tokens` if there is a price.
         """
         timeout = grace = self._options.timeout
         http = _BoundedClient(timeout, usage)
@@ -246,11 +237,7 @@ class _StoppedError(BaseException):
 
 
 class _BoundedClient(httpx.Client):
-    """Reads answers up to a size and a time; sends nothing once it is stopped, or beyond the limit of the cost.
-
-    Attributes:
-        thread: its `prompt` is that of the thread that sends.
-    """
+    """Reads answers up to a size and a time; sends nothing once it is stopped, or beyond the limit of the cost."""
 
     def __init__(self, timeout: float, usage: Usage) -> None:
         super().__init__(headers={"Accept-Encoding": "identity"}, limits=httpx.Limits())
@@ -323,7 +310,7 @@ def _content(response: httpx.Response, until: float) -> bytes:
 
 
 def _is_without_credit(status: int, body: bytes) -> bool:
-    """Return whether a refusal is for an account without credit; OpenAI sends it with the status of throttling."""
+    """Tell an account without credit from throttling, for which OpenAI sends the same status."""
     return status == 402 or (status == 429 and b"insufficient_quota" in body)
 
 

@@ -77,7 +77,7 @@ class Usage:
 
     Attributes:
         prices: USD per million prompt and reply tokens.
-        max_cost: Limit in USD.
+        max_cost: In USD.
         max_tokens: Token limit of one reply.
         asked: Replies received.
         cached: Replies found in the cache.
@@ -164,8 +164,6 @@ class Usage:
 
 
 class _Kept(BaseModel):
-    """A file of the cache."""
-
     reply: Reply
     check: str
 
@@ -177,11 +175,8 @@ class ReplyCache:
     different addresses serve different models under one name. A damaged file is noticed by its checksum.
 
     Args:
-        folder: created by `prepare`.
-        identity: what replies depend on besides the prompt: back end, address, model, sampling.
-
-    Attributes:
-        damaged: unreadable files found so far.
+        folder: Created by `prepare`.
+        identity: What replies depend on besides the prompt: back end, address, model, sampling.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
@@ -262,17 +257,11 @@ class Backend(Protocol):
     def answers(
         self, prompts: Sequence[Prompt], usage: Usage, keep: Callable[[Prompt, Reply], None]
     ) -> Generator[tuple[int, Reply | None]]:
-        """Yield the index of each prompt and its reply, in any order, after `keep`; None if unusable.
-
-        Raises UserError if the model cannot be asked.
-        """
+        """Yield the index of each prompt and its reply, in any order, after `keep`; None if unusable."""
 
 
 def make_judge(options: JudgeOptions) -> Judge | None:
-    """Return the judge that the options describe, or None for rules only; loads and asks nothing yet.
-
-    Raises UserError if the endpoint or its key is missing or malformed, or the `openai` package is not installed.
-    """
+    """Return the judge that the options describe, or None for rules only; loads and asks nothing yet."""
     if options.backend == "openai":
         from d2e_sft.judge.endpoint import OpenAIBackend
 
@@ -285,13 +274,7 @@ def make_judge(options: JudgeOptions) -> Judge | None:
 
 
 class Judge:
-    """Asks a model many prompts and parses its replies.
-
-    Attributes:
-        options: how it is asked.
-        usage: counts and cost of everything asked through this object.
-        cache: of the replies.
-    """
+    """Asks a model many prompts and parses its replies; `usage` counts everything asked through this object."""
 
     def __init__(self, backend: Backend, options: JudgeOptions) -> None:
         self.options = options
@@ -305,16 +288,13 @@ class Judge:
     ) -> list[T | None]:
         """Return the parsed reply to each prompt, in order; None if the model is undecided.
 
-        Equal prompts are asked once. If `parse` rejects a reply, the prompt is asked once more with the reminder below
-        it; if it rejects that reply too, the prompt is undecided.
+        Equal prompts are asked once. If `parse` returns None for a reply, the prompt is asked once more with the
+        reminder below it; if it rejects that reply too, the prompt is undecided. Raises UserError, with how many
+        replies are kept, if the model cannot be asked.
 
         Args:
-            parse: returns None for a reply without the required form.
-            what: name of the job in the progress bar.
-            reminder: states the required form.
-
-        Raises:
-            UserError: the model cannot be asked; says how many replies are kept.
+            what: Name of the job in the progress bar.
+            reminder: States the required form.
         """
         readings = self._read(prompts, parse, what)
         unread = [i for i, reading in enumerate(readings) if reading is None]
@@ -327,11 +307,7 @@ class Judge:
         return readings
 
     def require_usable(self, what: str, usable: int, asked: int) -> None:
-        """Raise UserError if no reply about the samples of a job was usable: another model is needed.
-
-        Args:
-            usable: Samples that got a usable reply, of `asked`.
-        """
+        """Raise UserError if no reply about the samples of a job was usable: another model is needed."""
         if asked and not usable:
             shown = f", such as {shortened(self._unusable)}" if self._unusable else ""
             raise UserError(

@@ -39,7 +39,6 @@ _NO_KEY = "none"  # for a user's own server, which needs no key although the cli
 
 
 def _field(default: Any, metavar: str, help: str, **bounds: Any) -> Any:
-    """Return a field with what the command line's help says about it."""
     return Field(default=default, title=metavar, description=help, **bounds)
 
 
@@ -48,9 +47,6 @@ class EndpointOptions(BaseModel):
 
     `temperature` is None if the server decides, and `base_url` if the environment does. A whole request may take four
     times `timeout`.
-
-    Raises:
-        pydantic.ValidationError: an unknown option, or a value out of range.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -70,13 +66,10 @@ class EndpointOptions(BaseModel):
 
 
 class JudgeOptions(EndpointOptions):
-    """Options of the judge; on the command line `--judge…`.
+    """Options of the judge; on the command line `--judge…`. Contradictory ones are an error.
 
     `prices` are numbers or the text `IN,OUT`, or None to report only tokens; `max_cost` is None for no limit. A local
     model is always greedy.
-
-    Raises:
-        pydantic.ValidationError: also for options that contradict each other.
     """
 
     backend: BackendName = _field(
@@ -109,13 +102,7 @@ class JudgeOptions(EndpointOptions):
 
 @dataclass(frozen=True)
 class Caller:
-    """Names of an endpoint's caller and its options in messages to the user; the defaults are the judge's.
-
-    Attributes:
-        name: "judge" in `judge 'gpt-4o' at https://…`.
-        prefix: of the option names.
-        url, model, max_tokens: option names that differ between callers.
-    """
+    """Names of an endpoint's caller and its options in messages to the user; the defaults are the judge's."""
 
     name: str = "judge"
     prefix: str = "--judge-"
@@ -146,8 +133,7 @@ class Endpoint:
 def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE) -> Endpoint:
     """Return the endpoint that options and environment name.
 
-    Raises:
-        UserError: the address is not an http address or contains a password; the key is missing or malformed.
+    Raises UserError if it is not an http address or contains a password, or the key is missing or malformed.
     """
     url = (options.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).strip().rstrip("/")
     try:
@@ -206,7 +192,7 @@ _BACKENDS_OF: dict[str, Sequence[str]] = {  # the back ends that use a parameter
 
 
 def _option(kind: type[EndpointOptions], name: str, default: Any, flag: str, parameter: str) -> Callable[[Any], Any]:
-    """Return the click option of a field; pydantic converts and checks its value."""
+    """Return a click option whose value pydantic converts and checks."""
     field = kind.model_fields[name]
     choices = get_args(field.annotation)
     shown: dict[str, Any] = {"type": str, "metavar": field.title} if field.title else {"type": click.Choice(choices)}
@@ -224,10 +210,7 @@ def endpoint_flags(defaults: EndpointOptions) -> dict[str, Callable[[Any], Any]]
 
 
 def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the `--judge…` options to a click command, which gets them as one argument, `judge: JudgeOptions`.
-
-    The command raises UserError for contradictory options before it does anything.
-    """
+    """Add the `--judge…` options to a click command, which gets them as one argument, `judge: JudgeOptions`."""
 
     @functools.wraps(command)
     def with_judge(*args: Any, **values: Any) -> Any:

@@ -34,7 +34,6 @@ class JobTemplates(BaseModel):
     Attributes:
         task: Says what to do and how the reply must end; first part of the system message.
         reminder: Repeats the required form below a prompt whose first reply did not have it.
-        formats: Templates by sample format.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -45,11 +45,9 @@ class Collator:
     then has also `rejected` (labels of these), `owner` (the sample of each), and `reference` if rows have it.
 
     Args:
+        view_gradients: `original` puts what only other views use last, since it is computed without gradient.
         packing: `shared_batch` packs all samples into one tree, `shared_prefix` the views of each sample; `batched`
             pads on the left. `encoder_decoder` gives prompts to an encoder and answers to a decoder.
-        view_gradients: `original` puts what only other views use last, since it is computed without gradient.
-        pad_token_id: Fills masked positions.
-        start_token_id: The first token of a decoder.
     """
 
     packing: BatchLayout
@@ -234,10 +232,7 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
 
 
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Return `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64, aligned to the right.
-
-    Mask and positions come from lengths, not from the pad id.
-    """
+    """Return `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64, aligned to the right."""
     longest = max(map(len, rows))
     input_ids = torch.tensor([[*[pad] * (longest - len(row)), *row] for row in rows])
     padding = torch.tensor([longest - len(row) for row in rows])

@@ -20,11 +20,10 @@ from d2e_sft.util.errors import UserError
 def check_compiler(
     device: torch.device, asked_by: str = "train.compile_layers=true", instead: str = "set train.compile_layers=false"
 ) -> None:
-    """Compile a small function, to detect a missing compiler before anything is loaded.
+    """Compile a small function, so that a missing compiler is a UserError before anything is loaded.
 
-    Raises:
-        UserError: compilation fails (names the option that needs it and what to do without it); or under ZeRO-3,
-            which cannot gather the weights of compiled layers.
+    Also refuses ZeRO-3, which cannot gather the weights of compiled layers. The message names the option that needs
+    the compiler and what to do without it.
     """
     if is_deepspeed_zero3_enabled():
         raise UserError(
@@ -45,12 +44,9 @@ def check_compiler(
 
 
 def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
-    """Compile a model's layers in place and return how many there are.
+    """Compile a model's layers in place and return how many there are; UserError if none is of transformers' class.
 
     They compile when first run, once for all layers of a kind and all lengths.
-
-    Raises:
-        UserError: the model has no layers of transformers' common class.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 

@@ -103,10 +103,7 @@ def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, floa
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, which would take longer than a small step that is measured.
-
-    A heap that the caller has frozen stays so.
-    """
+    """Exclude existing objects from garbage collection, which would take longer than a small step that is measured."""
     frozen_before = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
@@ -154,10 +151,8 @@ class LapTimer:
 class PeakMemory:
     """Measures peaks in MB (2²⁰ bytes), on the CPU above the memory held when this object is made.
 
-    Uses the allocator's figures on CUDA, and the resident set of the process on the CPU under Linux.
-
-    Raises:
-        UserError: on any other device or system.
+    Uses the allocator's figures on CUDA, and the resident set of the process on the CPU under Linux; raises UserError
+    elsewhere.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:

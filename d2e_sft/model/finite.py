@@ -49,9 +49,9 @@ def non_finite_output(prompt: str, what: str, model: Any = None) -> ProcessError
     """Return the error about a model's output that is NaN or infinite.
 
     Args:
-        prompt: its name.
-        what: the output, such as `the log-probability of option 'yes' is nan`.
-        model: what computed it; None if its dtype is unknown.
+        prompt: Its name.
+        what: The output, such as `the log-probability of option 'yes' is nan`.
+        model: Its dtype belongs to the message; None if that is unknown.
     """
     dtype = None if model is None else _computing_dtype(unwrapped(model))
     remedy = "use --dtype float32 or bfloat16, and check the model's weights and the decoder"

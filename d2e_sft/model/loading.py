@@ -49,14 +49,14 @@ def load_model(
 
     Args:
         name: `builtin:…`, a folder (a checkpoint, a finished run, or an adapter), or a Hub name.
-        dtype: of the weights, by name or as torch's.
+        dtype: Of the weights, by name or as torch's.
         attention: transformers' attention implementation; None for the default.
-        quantization: a BitsAndBytesConfig, for the frozen weights under a new adapter.
-        seed: of random weights in the model's architecture; None loads its weights.
+        quantization: A BitsAndBytesConfig, for the frozen weights under a new adapter.
+        seed: Of random weights in the model's architecture; None loads its weights.
         weights: False makes tensors without data (`meta`) and reads only the configuration and the tokenizer.
 
     Raises:
-        UserError: the model cannot be loaded, a weight contains NaN or infinity, the tokenizer is another model's, or
+        UserError: The model cannot be loaded, a weight contains NaN or infinity, the tokenizer is another model's, or
             an adapter is to be quantised or to have random weights.
     """
     if (dtype := str(dtype).removeprefix("torch.")) not in ("float32", "bfloat16", "float16"):
@@ -101,12 +101,7 @@ def load_model(
 def load_to_decode(name: str, section: ModelSection, dtype: str | None = None) -> LoadedModel:
     """Load a model for decoding, on the device that torch finds; it can no longer be trained or saved.
 
-    Args:
-        section: of the model's recipe.
-        dtype: of the weights; None is the section's, `auto` is bfloat16 if this machine computes it fast.
-
-    Raises:
-        UserError: as `load_model`.
+    `dtype` is that of the weights; None is the section's, `auto` is bfloat16 if this machine computes it fast.
     """
     from d2e_sft.model.device import automatic_dtype, usable_device
     from d2e_sft.model.onednn import ready_to_decode
@@ -166,8 +161,7 @@ def _class_of(config: Any) -> Any:
 def adapter_on(model: Any, folder: Path) -> Any:
     """Return peft's model of an adapter folder on its loaded base.
 
-    Raises:
-        UserError: the folder lacks weights of the adapter, or has weights without a layer.
+    Raises UserError if weights of the adapter are missing, or belong to no layer.
     """
     from peft import PeftModel
 
@@ -192,21 +186,13 @@ def _refuse_other_keys(source: str, keys: Mapping[str, Collection[str]]) -> None
 
 
 def load_tokenizer(name: str) -> tuple[Any, bool]:
-    """Return a model's tokenizer, and whether the model is an encoder-decoder; no weights are read.
-
-    Raises:
-        UserError: the configuration or tokenizer cannot be loaded.
-    """
+    """Return a model's tokenizer, and whether the model is an encoder-decoder; no weights are read."""
     with loading(name):
         return _tokenizer(find_model(name)), bool(load_config(name).is_encoder_decoder)
 
 
 def load_config(name: str) -> Any:
-    """Return a model's configuration, and for an adapter, which changes no shapes, that of its base.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
+    """Return a model's configuration, and for an adapter, which changes no shapes, that of its base."""
     with loading(name):
         source = find_model(name)
         base = base_of_adapter(Path(source))
@@ -242,7 +228,7 @@ def _config(source: str) -> Any:
 
 
 def _tokenizer(source: str) -> Any:
-    """Return the tokenizer of a folder or Hub name; an adapter without one has that of its base."""
+    """An adapter without a tokenizer has that of its base."""
     from transformers import AutoTokenizer
 
     base = base_of_adapter(Path(source))
@@ -268,8 +254,7 @@ def check_answer_fits(limit: int | None, new_tokens: int) -> None:
 def check_positions(config: Any, longest: int) -> None:
     """Warn if the longest sample exceeds a model's rotary positions, which extend beyond training.
 
-    Raises:
-        UserError: the sample is longer than the model's table of learned positions.
+    Raises UserError if it is longer than the model's table of learned positions.
     """
     if config.is_encoder_decoder:
         return  # relative positions, or the model's own forward raises

@@ -164,10 +164,10 @@ def pack(
     """Pack sequences into one row; prefixes are shared only inside a group.
 
     Args:
-        groups: token sequences, none empty. A group is the views of one sample, or all views of a batch.
-        leading: this many sequences of each group, which carry gradient, precede all others; None for all.
-        min_shared: shorter shared runs are not shared.
-        prefix: length of a prefix that all sequences are known to share and exceed; the first segment of the row.
+        groups: Token sequences, none empty. A group is the views of one sample, or all views of a batch.
+        leading: This many sequences of each group, which carry gradient, precede all others; None for all.
+        min_shared: Shorter shared runs are not shared.
+        prefix: Length of a prefix that all sequences are known to share and exceed; the first segment of the row.
     """
     nodes: list[_Node] = []
     leaves: list[int] = []

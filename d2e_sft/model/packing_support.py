@@ -31,8 +31,8 @@ class Layout:
     """How batches are laid out.
 
     Attributes:
-        reason: why the automatic choice is not to pack.
-        through_logits: take the logits of the model's own forward, as `head_of` does not know its head.
+        reason: Why the automatic choice is not to pack.
+        through_logits: Take the logits of the model's own forward, as `head_of` does not know its head.
     """
 
     packing: Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
@@ -55,13 +55,12 @@ class Layout:
 def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attention: str | None = None) -> Layout:
     """Choose the layout of a model's batches and set its attention implementation accordingly.
 
+    Raises UserError if the requested packing is not exact for the model or the attention implementation.
+
     Args:
-        model: a transformers model, possibly with an adapter, on the device and in the precision of training.
+        model: Possibly with an adapter, on the device and in the precision of training.
         packing: `auto` chooses `shared_batch` if it is exact for the model.
         attention: `BY_BRANCH` or one of `DENSE`; None for `BY_BRANCH`.
-
-    Raises:
-        UserError: the requested packing is not exact for the model or the attention implementation.
     """
     causal = bare_model(model)
     former = causal.config._attn_implementation
@@ -102,12 +101,7 @@ def takes_packed_rows(model: Any) -> bool:
 
 
 def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0) -> Collator:
-    """Return the collator of a layout.
-
-    Args:
-        config: the model's; that of an encoder-decoder names the first decoder token.
-        pad_token_id: fills masked positions, if there are any.
-    """
+    """Return the collator of a layout; the `config` of an encoder-decoder names the first decoder token."""
     start = getattr(config, "decoder_start_token_id", None)
     start = pad_token_id if start is None else start
     return Collator(layout.packing, d2e.views, d2e.view_gradients, pad_token_id, start, d2e.prefers)

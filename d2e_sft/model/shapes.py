@@ -34,10 +34,7 @@ def config_of(shape: str, layers: int | None = None) -> Any:
 def random_model(
     shape: str, device: torch.device, dtype: torch.dtype | None = None, *, layers: int | None = None
 ) -> Any:
-    """Make a causal language model with random weights on the device, in float32 by default.
-
-    `layers` replaces the shape's own.
-    """
+    """Make a causal language model with random weights, in float32 by default; `layers` replaces the shape's own."""
     import torch
     from transformers import AutoModelForCausalLM
 

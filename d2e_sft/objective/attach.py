@@ -35,12 +35,7 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
 
     The forward then takes the tensors of a collator, with `targets` instead of `labels`, and returns the dict of
     `Objective.sums`. With `hits_of` it returns that of `view_hits`. Without `targets` it is unchanged.
-
-    Args:
-        through_logits: use the logits of the model's own forward, for a head that `head_of` does not know.
-
-    Raises:
-        UserError: as `Objective.of`.
+    `through_logits` uses the logits of the model's own forward, for a head that `head_of` does not know.
     """
     causal = bare_model(model)
     plain = causal.forward
@@ -73,11 +68,9 @@ def step(
     inputs: dict[str, Any],
     own_logits: Callable[..., Any] | None = None,
 ) -> dict[str, Tensor]:
-    """Return the sums of the objective on one batch of a collator; see `attach_objective`.
+    """Return the sums of the objective on a batch by `model_inputs`; see `attach_objective`.
 
-    Args:
-        inputs: from `model_inputs`.
-        own_logits: the model's own forward, if its logits are used.
+    `own_logits` is the model's own forward, if its logits are used.
     """
     d2e, content = objective.d2e, inputs.pop("content", None)
     content = torch.ones_like(targets, dtype=torch.bool) if content is None else content
@@ -99,8 +92,7 @@ def step(
 def answer_log_probabilities(model: nn.Module, layout: Layout, inputs: dict[str, Any]) -> Tensor:
     """Return the log-probability of each answer of a batch with pairs, (B + R,), by a model without an objective.
 
-    Args:
-        inputs: from `model_inputs`.
+    `inputs` are from `model_inputs`.
     """
     causal, pairs = bare_model(model), inputs["pairs"]
     rows = {name: value for name, value in inputs.items() if name not in ("pairs", "targets", "content")}
@@ -118,7 +110,7 @@ def view_hits(
 ) -> dict[str, Tensor]:
     """Return which answer tokens are the argmax, (N,) bool each: `plain`, `debiased` and (no context) `imagined`.
 
-    Arguments as for `step`; `d2e` has an original and an imagined view.
+    `d2e` has an original and an imagined view; other arguments are as for `step`.
     """
     inputs.pop("content", None)
     if own_logits is not None:

@@ -24,9 +24,9 @@ class Head:
 
     Attributes:
         project: (n, H) → (n, V), called once per chunk and kind of view.
-        parameters: the tensors that `project` uses.
-        chunk_rows: answer tokens per chunk; None for one chunk.
-        min_chunks: under ZeRO-3 all processes must call the head equally often.
+        parameters: The tensors that `project` uses.
+        chunk_rows: Answer tokens per chunk; None for one chunk.
+        min_chunks: Under ZeRO-3 all processes must call the head equally often.
     """
 
     project: Project
@@ -44,10 +44,7 @@ class Head:
 def sum_in_chunks(
     objective: Objective, head: Head, states: Mapping[Any, Tensor], tokens: AnswerTokens
 ) -> dict[str, Tensor]:
-    """Return `Objective.sums` of hidden states (N, H) per view.
-
-    `loss` carries gradient to the states and to the head; its backward can run once.
-    """
+    """Return `Objective.sums` of hidden states (N, H) per view; the backward of `loss` can run once."""
     loss = _ChunkedLoss(objective, head, states, tokens, head.parts(len(tokens.targets)))
     if not torch.is_grad_enabled():
         return loss.sums(None)
@@ -187,5 +184,5 @@ def _scale_for_float16(states: Sequence[Tensor], to_logits: Sequence[Tensor]) ->
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """The dtype of a gradient until it is scaled."""
+    """Return the dtype of a gradient until it is scaled."""
     return torch.float32 if tensor.dtype == torch.float16 else tensor.dtype

@@ -17,9 +17,7 @@ _COUNTS = ("correct", "plain_correct", "imagined_correct")
 class ObjectiveMetrics:
     """Sums the objective over the steps between two logs, or over held-out rows.
 
-    Args:
-        weights: name of each term → its weight in the loss; see `Objective`.
-        device: holds the sums; only `compute` waits for it.
+    `weights` are those of the terms in the loss, see `Objective`. Only `compute` waits for the device.
     """
 
     def __init__(self, d2e: D2ESection, weights: Mapping[str, float], device: torch.device) -> None:

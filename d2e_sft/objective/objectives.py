@@ -136,11 +136,7 @@ class Objective:
 
     @classmethod
     def of(cls, d2e: D2ESection, vocabulary: int) -> Self:
-        """Look the function up and call it on two tokens with equal logits, to learn the names of its terms.
-
-        Raises:
-            UserError: there is no such function, or it does not return terms of two tokens.
-        """
+        """Look the function up and call it on two tokens with equal logits, to learn the names of its terms."""
         function = function_of(d2e)
         logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
         terms = function(logits, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool), d2e)
@@ -151,10 +147,8 @@ class Objective:
         """Return sums over tokens: `loss` (with gradient), each term, `correct`, `plain_correct`, `imagined_correct`.
 
         `logits` are (N, V) for each view. The last three count the tokens that are the argmax of the logits as the
-        model is decoded, of the original view and of the imagined view.
-
-        Raises:
-            UserError: a user's own function returns other terms than before.
+        model is decoded, of the original view and of the imagined view. Raises UserError if a user's own function
+        returns other terms than before.
         """
         wide = {view: at_least_float32(of_view) for view, of_view in logits.items()}
         terms = self.function(wide, tokens.targets, tokens.content, self.d2e)
@@ -185,8 +179,7 @@ class Objective:
 def function_of(d2e: D2ESection) -> ObjectiveFunction:
     """Return the function that the recipe names; the result of a user's own function is checked at each call.
 
-    Raises:
-        UserError: there is no such function, or it takes other arguments.
+    Raises UserError if there is no such function, or it takes other arguments.
     """
     return _own(d2e.objective) if is_own(d2e.objective) else FUNCTIONS[d2e.objective]
 

@@ -35,10 +35,7 @@ def dpo(scores: Scores, lengths: Scores, options: D2ESection) -> Tensor:
 
 
 def ipo(scores: Scores, lengths: Scores, options: D2ESection) -> Tensor:
-    """(s/n − s'/n' − 1/(2β))² with s as in `dpo`; means over tokens as in TRL.
-
-    Azar et al., 2023, arXiv 2310.12036.
-    """
+    """(s/n − s'/n' − 1/(2β))² with s as in `dpo` (Azar et al., 2023, arXiv 2310.12036); token means as in TRL."""
     return (scores[0] / lengths[0] - scores[1] / lengths[1] - 1 / (2 * options.beta)) ** 2
 
 
@@ -83,13 +80,8 @@ def preference_sums(d2e: D2ESection, pairs: AnswerPairs, log_p: Tensor, right: T
     """Return `loss` (with gradient), and without: the terms' sums, counts of right gold tokens, and sums over pairs.
 
     The loss is that of the gold tokens plus `tokens_per_pair` times that of the pairs. Divided by the gold tokens of a
-    step, it is a mean over tokens plus a mean over pairs.
-
-    Args:
-        log_p, right: (N + M,) from `answer_tokens`.
-
-    Raises:
-        ValueError: the batch lacks the reference's log-probabilities, which the form needs.
+    step, it is a mean over tokens plus a mean over pairs. `log_p` and `right` are (N + M,), from `answer_tokens`.
+    Raises ValueError if the batch lacks the reference's log-probabilities, which the form needs.
     """
     answers, lengths, size = log_probabilities(pairs, log_p), pairs.answers.sum(dim=1), pairs.size
     owner, scores = pairs.owner, answers
@@ -143,7 +135,7 @@ def tokens_in_chunks(head: Head, state: Tensor, targets: Tensor) -> tuple[Tensor
 
 
 def _log_of_rest(log_p: Tensor) -> Tensor:
-    """log(1 − p), exact for small and for large p; p is kept below 1 by the smallest step."""
+    """Return log(1 − p), exact for small and for large p; p is kept below 1 by the smallest step."""
     log_p = log_p.clamp(max=-torch.finfo(log_p.dtype).eps)
     small = log_p < -0.7
     return torch.where(

@@ -50,13 +50,8 @@ class Reference:
     def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:
         """Return the model before training, or load another one onto its device.
 
-        Args:
-            model, layout: the model to be trained, possibly with an adapter, and the layout of its batches.
-            tokenizer: its tokenizer; None leaves that of the other model unchecked.
-
-        Raises:
-            UserError: it cannot be loaded, its tokens or its architecture are not those of `model`, or the launcher
-                shards the weights (ZeRO-3).
+        Raises UserError if that cannot be loaded, its tokens or its architecture are not those of `model`, or the
+        launcher shards the weights (ZeRO-3). A `tokenizer` of None leaves that of the other model unchecked.
         """
         if is_deepspeed_zero3_enabled():
             raise UserError(
@@ -116,8 +111,7 @@ class Reference:
 def check_reference(recipe: Recipe) -> None:
     """Check the model that a recipe names as its reference before weights are read.
 
-    Raises:
-        UserError: there is no such model, its run has not finished, or its tokens are not those of `model.name`.
+    Raises UserError if there is no such model, its run has not finished, or its tokens are not those of `model.name`.
     """
     name, trained = recipe.d2e.prefer_reference, recipe.model.name
     key = f"d2e.prefer_reference={name}"
@@ -151,7 +145,7 @@ def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def _digest(model: nn.Module) -> str:
-    """SHA-256 of the weights and the configuration; a new adapter, which changes nothing yet, is left out."""
+    """Return the SHA-256 of weights and configuration; a new adapter, which changes nothing yet, is left out."""
     adapters = tuple(f".{name}." for name in getattr(model, "peft_config", {}))
     added = {name: p for name, p in model.named_parameters() if any(part in f"{name}." for part in adapters)}
     idle = all("lora_A" in name or "lora_embedding_A" in name or not p.any() for name, p in added.items())

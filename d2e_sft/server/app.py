@@ -162,7 +162,7 @@ def _prompt_tokens(prompts: Sequence[Prompt]) -> int:
 
 
 async def _unless_left(request: HttpRequest, answer: Awaitable[dict[str, Any]]) -> Response:
-    """Await an answer, and stop computing it if the client leaves."""
+    """Stop computing an answer if the client leaves."""
 
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":

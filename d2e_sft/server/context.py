@@ -32,15 +32,15 @@ class RequestError(UserError):
 
 
 class ContextFields(BaseModel):
-    """The fields that OpenAI's chat request lacks.
+    """The fields that OpenAI's chat request lacks; None is the server's own, unless another meaning is given.
 
     Attributes:
-        context: the part that the imagined prompt omits; None: a plain request.
-        alpha: the debias ratio of the decoder `d2e`; None: the server's.
+        context: The part that the imagined prompt omits; None: a plain request.
+        alpha: The debias ratio of the decoder `d2e`.
         decoder: `NAME` or `NAME:KEY=VALUE,…` (see `d2e_sft.config.decoding`); None: `d2e` if there is an `alpha`,
             else the server's.
-        plausibility: only tokens with at least this share of the original prompt's best probability.
-        format: of the prompt set's context line; None: the server's.
+        plausibility: Only tokens with at least this share of the original prompt's best probability.
+        format: Of the prompt set's context line.
     """
 
     context: str | None = None
@@ -84,9 +84,8 @@ def with_context(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Return a request's messages with its context, and why it is decoded plainly (the header's value), or None.
 
-    An empty context is left out and logged. `format` is for requests that name none.
-
-    Raises RequestError if the prompt set lacks the format, or no message is the user's.
+    An empty context is left out and logged. `format` is for requests that name none. Raises RequestError if the
+    prompt set lacks the format, or no message is the user's.
     """
     if not (fields.context or "").strip():
         _log.warning("chat request with an empty context: decoded plainly")

@@ -104,7 +104,6 @@ class QueueLimit:
 
 
 def _too_many(body: bytes) -> dict[str, Any]:
-    """vLLM's error with the new status."""
     try:
         error = json.loads(body)["error"]
         return error_body(error["message"], 429, error.get("param"))

@@ -61,8 +61,8 @@ class Request(BaseModel):
     """What both routes take; None is the model's own default, or the server's.
 
     Attributes:
-        max_tokens: longest answer; None: the server's. At most what the model's positions leave.
-        stop: texts that end an answer and are no part of it.
+        max_tokens: Longest answer, at most what the model's positions leave.
+        stop: Texts that end an answer and are no part of it.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -53,10 +53,7 @@ class Prompts:
             self._chat = ChatEncoder(loaded.tokenizer, encoder_decoder=self._encoder_decoder)
 
     def of_chat(self, request: ChatRequest) -> tuple[Prompt, str | None]:
-        """Return the prompt of a chat request, and why it is decoded plainly although it has a context.
-
-        Raises RequestError if it does not fit the model, or its decoder is wrong.
-        """
+        """Return the prompt of a chat request, and why it is decoded plainly although it has a context."""
         if self._chat is None:
             raise RequestError("this model has no chat template; send a text to /v1/completions", "messages")
         needs_context(request)
@@ -127,7 +124,7 @@ class Prompts:
 
 
 def _turns(messages: Sequence[dict[str, Any]]) -> Messages:
-    """Messages with texts as their content."""
+    """Return messages with texts as their content."""
     turns: Messages = []
     for message in messages:
         content, role = message["content"], message["role"]

@@ -91,11 +91,9 @@ class Job:
 
 
 class BatchQueue:
-    """Decodes prompts with a model in a thread of its own.
+    """Decodes prompts with a model in a thread of its own; nobody else may decode with the model.
 
-    Args:
-        loaded: ready to decode; nobody else may decode with it.
-        most_waiting: prompts that a request may have, and that may wait; more are refused.
+    A request may have `most_waiting` prompts, and as many may wait; more are refused.
     """
 
     def __init__(self, loaded: LoadedModel, most_waiting: int) -> None:
@@ -107,10 +105,7 @@ class BatchQueue:
         threading.Thread(target=self._run, name="d2e-decoding", daemon=True).start()
 
     async def answers(self, prompts: Sequence[Prompt]) -> AsyncGenerator[Piece, None]:
-        """Yield the pieces of all answers as they come; decoding them ends when the iterator is closed.
-
-        Raises RequestError as `check_room`, and whatever ends the decoding.
-        """
+        """Yield the pieces of all answers as they come; decoding them ends when the iterator is closed."""
         pieces, deliver = self._mailbox()
         jobs = [Job(prompt, index, deliver) for index, prompt in enumerate(prompts)]
         unfinished = len(jobs)
@@ -135,10 +130,7 @@ class BatchQueue:
             raise RequestError(f"{waiting} prompts are waiting; send the request again later", status=429)
 
     async def call(self, function: Callable[[Any, Any], Any], values: Sequence[Any]) -> list[Any]:
-        """Call a function with the model and each value when it is their turn, until the caller is cancelled.
-
-        Returns the results; errors as for `answers`.
-        """
+        """Call a function with the model and each value when it is their turn, until the caller is cancelled."""
         results, deliver = self._mailbox()
         left = threading.Event()
 
@@ -158,7 +150,7 @@ class BatchQueue:
         return list(outcome)
 
     def _mailbox(self) -> tuple[asyncio.Queue[Any], Callable[[Any], None]]:
-        """A queue of the event loop, and how the thread puts something into it."""
+        """Return a queue of the event loop, and how the thread puts something into it."""
         loop, box = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def deliver(content: Any) -> None:
@@ -240,7 +232,7 @@ class BatchQueue:
 
 
 def _reported(error: Exception) -> Exception:
-    """The error as its request's answer; one that is not the user's is printed in full."""
+    """Return the error as its request's answer; one that is not the user's is printed in full."""
     if isinstance(error, UserError):
         return RequestError(error.one_line, status=500)
     traceback.print_exception(error)

@@ -109,8 +109,8 @@ class WholeCheckpoints(TrainerCallback):
     machines must share the run folder: the main process seals what all of them wrote.
 
     Args:
-        trainer: its `guard` checks the weights before they are sealed.
-        keep: how many of the newest are kept, the best one among them; None keeps all.
+        trainer: Its `guard` checks the weights before they are sealed.
+        keep: How many of the newest are kept, the best one among them; None keeps all.
     """
 
     def __init__(self, trainer: Any, keep: int | None) -> None:

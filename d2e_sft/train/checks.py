@@ -92,7 +92,7 @@ def count_steps(train: Any, samples: int, processes: int) -> Steps:
 
 
 def shared_micro_batch(train: Any, processes: int) -> int:
-    """Samples of a forward pass, by a `TrainSection` or a `D2EConfig`.
+    """Return the samples of a forward pass, by a `TrainSection` or a `D2EConfig`.
 
     It is `per_device_train_batch_size`, or less if that divides the batch, but not each process's share of it.
     """
@@ -102,10 +102,10 @@ def shared_micro_batch(train: Any, processes: int) -> int:
 
 
 def accumulation_steps(train: Any, processes: int) -> int:
-    """Micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
+    """Return the micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
 
-    It is 1 if a process loads its share of a step at once, see `loads_whole_steps`.
-    Raises UserError if `batch_size` cannot be split over the processes, in micro-batches of equal size.
+    It is 1 if a process loads its share of a step at once, see `loads_whole_steps`. Raises UserError if `batch_size`
+    cannot be split over the processes, in micro-batches of equal size.
     """
     batch, at_once = train.batch_size, loads_whole_steps(train)
     size = 1 if at_once else shared_micro_batch(train, processes)
@@ -127,8 +127,7 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
     """Check all that needs neither a model nor torch.
 
     Raises UserError if a file, a model's folder, the prompt set or an own objective is missing, or a file holds other
-    rows. Also if the run's folder cannot be written, for random weights with an adapter, float16 weights, and as
-    `check_optimizer` and `accumulation_steps`.
+    rows. Also if the run's folder cannot be written, for random weights with an adapter, or for float16 weights.
     """
     model, data = recipe.model, recipe.data
     if model.weights == "random" and model.lora is not None:
@@ -183,7 +182,6 @@ def trackers(names: Sequence[str], project: str) -> Iterator[None]:
     """Check that the trackers of `train.report_to` are installed, and set wandb's project inside the block.
 
     transformers reads it from the environment, which is restored after the block; WANDB_PROJECT overrides `project`.
-    Raises UserError if the package of a tracker is not installed.
     """
     for name in names:
         if not any(find_spec(module) for module in _TRACKER_MODULES.get(name, (name,))):

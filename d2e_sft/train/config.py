@@ -190,7 +190,7 @@ class D2EConfig(_Keys):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe | str | Path, overrides: Iterable[str] = ()) -> Self:
-        """The keys of a recipe, its file, or the name of a bundled one (`qwen3-0.6b/d2e-lora`), as arguments.
+        """Take the arguments from a recipe, its file, or the name of a bundled one (`qwen3-0.6b/d2e-lora`).
 
         `overrides` are `section.key=value`, as on the command line. Raises UserError as `load_recipe`, or if the
         processes cannot share the batch.
@@ -261,7 +261,7 @@ class D2EConfig(_Keys):
         return Recipe.model_construct(**{name: self._section(name, keys) for name, keys in content.items()})
 
     def _section(self, name: str, values: dict[str, Any]) -> Any:
-        """Make a section; a value that only transformers accepts is left out, any other raises UserError."""
+        """Leave out a value that only transformers accepts; any other wrong one raises UserError."""
         kind, theirs = _SECTIONS[name], TrainingArguments.__dataclass_fields__
         ours = ("per_device_train_batch_size", "save_total_limit", "bf16", "fp16", "gradient_checkpointing")
         try:

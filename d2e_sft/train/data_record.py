@@ -58,10 +58,7 @@ class DataSource(BaseModel):
 
 
 class DataRecord(BaseModel):
-    """The content of `data.json`; `samples` and `tokens_sha256` are those of the tokenised training rows.
-
-    `wording` names the prompt sets that worded them.
-    """
+    """The content of `data.json`; `samples` and `tokens_sha256` are those of the tokenised training rows."""
 
     source: DataSource
     samples: int
@@ -169,7 +166,7 @@ def _line(name: str, was: str | int | None, now: str | int | None) -> str:
 
 
 def _sha256(path: Path) -> str | None:
-    """SHA-256 of a file; None for rows from Python, which have no file, or none yet."""
+    """Return None for rows from Python, which have no file, or none yet."""
     return sha256_of(path) if path.is_file() else None
 
 

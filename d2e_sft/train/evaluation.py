@@ -247,7 +247,7 @@ class EvaluatingTrainer(Trainer):
         return {name: value for measure in self.measures for name, value in measure().items()}
 
     def _loader(self, rows: Any, name: str) -> HeldOutLoader:
-        """Rows, the trainer's own for None, or the set with this name."""
+        """Load rows, the trainer's own for None, or the set with this name."""
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {None: self.eval_dataset}
         key, d2e = None if rows is None or rows is self.eval_dataset else rows, self.recipe.d2e
         if isinstance(key, str | None) and sets.get(key) is not None:
@@ -276,7 +276,7 @@ class EvaluatingTrainer(Trainer):
         return loader
 
     def _answers(self, texts: Sequence[str], samples: Sequence[EventSample]) -> tuple[list[str], list[list[str]]]:
-        """What the model answers, without the response form ("The answer is:"), and each sample's accepted answers."""
+        """Return the answers without the response form ("The answer is:"), and each sample's accepted answers."""
         wording = load_prompt_set(self.recipe.data.prompt_set, self.recipe.data.form)
         answers, references = [], []
         for text, sample in zip(texts, samples, strict=True):
@@ -331,7 +331,6 @@ class EvaluatingTrainer(Trainer):
                 callback.tb_writer.add_text(name, Table.of(columns, values).markdown(), step)
 
     def _own_metrics(self, texts: list[str], references: list[list[str]]) -> dict[str, Any]:
-        """The values of the user's `compute_metrics`."""
         if self.compute_metrics is None:
             return {}
         try:

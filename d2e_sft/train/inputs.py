@@ -71,7 +71,7 @@ def name_of(model: Any) -> str:
 def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
     """Load the model and tokenizer, unless they are given, and wrap the model in an adapter, if one is asked for.
 
-    An adapter keeps the model's `name`. Raises UserError as `load_model`, `function_of` and `check_optimizer`.
+    An adapter keeps the model's `name`.
     """
     if model is None:
         raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
@@ -125,9 +125,6 @@ class Inputs:
         training, held_out: Rows with their samples; None without rows, or if they are tokens.
         train_dataset, eval_dataset: tokens; a dict for several held-out sets.
         samples: Those of each held-out set by its name, or of the only one by None; None if they are tokens.
-
-    Raises:
-        UserError: As `samples_of` and `encode_rows`.
     """
 
     def __init__(
@@ -186,13 +183,9 @@ class Inputs:
 
 
 def check_token_rows(rows: Any, name: str, columns: Sequence[str], d2e: D2ESection, vocabulary: int) -> None:
-    """Raise UserError, with row and column, unless the rows are lists of token ids.
+    """Raise UserError, with the rows' `name`, row and column, unless the rows are lists of ids below `vocabulary`.
 
-    Args:
-        rows: A list of dicts or a `datasets.Dataset`.
-        name: For messages.
-        columns: Those of the first row.
-        vocabulary: The ids must be below it.
+    `rows` are a list of dicts or a `datasets.Dataset`; `columns` are those of the first row.
     """
     if missing := [view for view in d2e.views if view not in columns]:
         raise UserError(

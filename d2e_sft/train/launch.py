@@ -31,12 +31,9 @@ _OUT_OF_MEMORY = (
 
 @dataclass(frozen=True)
 class Machines:
-    """This machine's place among the machines that train together.
+    """This machine's place among the machines that train together; its `rank` is from 0.
 
-    Args:
-        count: number of machines.
-        rank: number of this machine, from 0.
-        address: `HOST:PORT` of machine 0, where all connect; needed from two machines on.
+    `address` is the `HOST:PORT` of machine 0, where all connect; it is needed from two machines on.
     """
 
     count: int = 1
@@ -57,18 +54,16 @@ def launch_command(
     processes: int | None = None,
     machines: Machines | None = None,
 ) -> list[str]:
-    """The `accelerate launch` command that runs a module with `arguments` on several processes.
+    """Return the `accelerate launch` command that runs a module with `arguments` on several processes.
+
+    Raises UserError if the launcher is unknown or not supported here, or processes or address do not fit.
 
     Args:
-        name: one of `launchers()`.
-        arguments: of `d2e train` (recipe, overrides, options), or of the module.
-        module: run by each process; `d2e_sft.cli` takes a whole command line.
-        processes: on this machine; None means one per accelerator.
+        name: One of `launchers()`.
+        arguments: Of `d2e train` (recipe, overrides, options), or of the module.
+        module: Run by each process; `d2e_sft.cli` takes a whole command line.
+        processes: On this machine; None means one per accelerator.
         machines: None means only this one.
-
-    Raises:
-        UserError: an unknown name, a launcher that is not supported here, a wrong number of processes, or an
-            incomplete address of the machines.
     """
     check_launcher(name)
     found, machines = accelerators(), machines or Machines()
@@ -92,7 +87,7 @@ def launch_command(
 
 
 def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
-    """Processes of a planned launch over all machines; this machine need not have accelerators for them.
+    """Return the processes of a planned launch over all machines; this machine need not have accelerators for them.
 
     Raises UserError for an unknown name, or without a number of processes on a machine without accelerators.
     """

@@ -32,8 +32,8 @@ class Draws:
     """Which rows a step takes.
 
     Attributes:
-        step_size: samples per optimiser step, over all processes.
-        rows_per_context: rows with the same context that are drawn together, at most.
+        step_size: Samples per optimiser step, over all processes.
+        rows_per_context: Rows with the same context that are drawn together, at most.
     """
 
     step_size: int
@@ -64,10 +64,8 @@ class Draws:
 class TokenBudgetSteps(Sampler[list[list[int]]]):
     """Yields this process's micro-batches of each optimiser step, as row indices; equally many on each process.
 
-    A step's samples depend neither on budget nor processes.
-
-    Args:
-        budget: tokens per micro-batch, or rows, as `costs` counts.
+    A step's samples depend neither on budget nor processes. `budget` is in tokens per micro-batch, or rows, as `costs`
+    counts.
     """
 
     def __init__(self, costs: TokenCosts, draws: Draws, budget: int, *, rank: int = 0, processes: int = 1) -> None:

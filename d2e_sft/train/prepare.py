@@ -28,10 +28,7 @@ from d2e_sft.util.startup import without_notes
 
 
 def settle_recipe(recipe: Recipe, *, elsewhere: bool = False) -> None:
-    """Check what only torch can tell, and resolve `train.bf16`: for this device, or for a CUDA card `elsewhere`.
-
-    UserError as `function_of`, `check_reference` and `precision_for`.
-    """
+    """Check what only torch can tell, and resolve `train.bf16`: for this device, or for a CUDA card `elsewhere`."""
     function_of(recipe.d2e)
     if recipe.d2e.other_model not in (None, BASE):
         check_reference(recipe)
@@ -42,7 +39,7 @@ def settle_recipe(recipe: Recipe, *, elsewhere: bool = False) -> None:
 
 
 def precision_for(recipe: Recipe) -> Precision:
-    """The recipe's precision; with `train.bf16=null` bfloat16 if the device is fast in it, otherwise float32.
+    """Return the recipe's precision; with `train.bf16=null` bfloat16 if the device is fast in it, otherwise float32.
 
     Raises UserError if the device or the engine does not support the precision.
     """
@@ -73,7 +70,7 @@ def _only_float32() -> bool:
 
 
 def load_on_all(recipe: Recipe, state: PartialState, *, weights: bool = True) -> LoadedModel:
-    """Load the recipe's model in all processes; one downloads or converts it first. Errors as in `load_model`.
+    """Load the recipe's model in all processes; one downloads or converts it first.
 
     Without `weights` the model has tensors without data.
     """

@@ -79,7 +79,7 @@ class ReadingProbe(TrainerCallback):
         return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **seconds}
 
     def _right(self) -> dict[str, list[bool]]:
-        """Which samples are answered correctly, by each of the three views."""
+        """Return which samples are answered correctly, by each of the three views."""
         model, answered = self.trainer.model_wrapped, dict[str, list[bool]]()
         for start in Progress(range(0, len(self.rows), self.batch_size), desc="probe", unit="batch"):
             batch = self.collate(self.rows[start : start + self.batch_size])

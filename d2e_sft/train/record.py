@@ -132,7 +132,7 @@ class RecordRun(TrainerCallback):
             raise UserError(f"D2EConfig: {describe_validation_error(error)}") from None
 
     def _file(self, given: Any, name: str, rows: Any) -> str | None:
-        """The file of rows, which is written if they were not given as one; tokens only have a name."""
+        """Return the file of rows, which is written if they were not given as one; tokens only have a name."""
         if given is None or (rows is None and isinstance(given, Mapping)):
             return None
         if isinstance(given, str | Path):
@@ -144,7 +144,7 @@ class RecordRun(TrainerCallback):
         return str(file)
 
     def _lora(self, adapter: Any) -> LoraSection | None:
-        """An adapter's configuration as a recipe has it; settings that a recipe has no key for are left out."""
+        """Return an adapter's configuration as a recipe has it; settings that a recipe has no key for are left out."""
         if adapter is None:
             return None
         given, usual = adapter.to_dict(), type(adapter)().to_dict()

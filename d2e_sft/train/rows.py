@@ -28,11 +28,11 @@ class TokenRows:
     """Samples and their tokens, after a length rule.
 
     Attributes:
-        kept: the encoded samples, of `samples`.
-        dropped, truncated: samples that were too long.
-        whole: all samples, encoded without the rule.
-        in_file: samples of the file, before any were chosen.
-        bad_rows: those that data.skip_bad skipped.
+        kept: The encoded samples, of `samples`.
+        dropped, truncated: Samples that were too long.
+        whole: All samples, encoded without the rule.
+        in_file: Samples of the file, before any were chosen.
+        bad_rows: Those that data.skip_bad skipped.
     """
 
     kept: list[EncodedSample] = field(default_factory=list)
@@ -45,7 +45,7 @@ class TokenRows:
 
     @cached_property
     def dataset(self) -> list[Row]:
-        """Tokens: one list per view, `answer`, `content`, and `trained` if some row has it.
+        """Return tokens: one list per view, `answer`, `content`, and `trained` if some row has it.
 
         `context` is the number of its context in its format, or 0 without one.
         """
@@ -69,14 +69,13 @@ def encode_samples(
 ) -> TokenRows:
     """Encode samples under a length rule; answers are never cut.
 
+    Raises UserError, with their number and the longest, if too long samples may not be dropped, or none is left.
+
     Args:
-        max_length: tokens of the longest view, answer included.
+        max_length: Tokens of the longest view, answer included.
         overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
         refuse: False puts samples that are too long into `dropped`, whatever the rule.
-        progress: wraps the iteration, for a progress bar.
-
-    Raises:
-        UserError: samples are too long and may not be dropped, or none is left; reports their number and the longest.
+        progress: Wraps the iteration, for a progress bar.
     """
     result = TokenRows(in_file=len(samples))
     longest = 0
@@ -117,10 +116,9 @@ def read_rows(
     refuse: bool = True,
     read: ReadSamples | None = None,
 ) -> TokenRows:
-    """The recipe's rows of `data.train` or `data.dev` as token views of the `loaded` model.
+    """Return the recipe's rows of `data.train` or `data.dev` as token views of the `loaded` model.
 
-    `refuse` is as for `encode_samples`; `read` are the samples if they have been read. Errors are those of
-    `read_split`, `encode_samples` and `check_positions`.
+    `refuse` is as for `encode_samples`; `read` are the samples if they have been read.
     """
     data = recipe.data
     file = data.train if split == "training" else str(data.dev)
@@ -141,12 +139,9 @@ def encode_rows(
     refuse: bool = True,
     progress: bool = True,
 ) -> TokenRows:
-    """Encode samples as token views of a model; errors are as in `encode_samples` and `check_positions`.
+    """Encode samples as token views of a model; the recipe has the views, the wording and the length rule.
 
-    Args:
-        recipe: With the views, the wording and the length rule.
-        name: Name of the rows in error messages.
-        refuse: See `encode_samples`.
+    `name` is that of the rows in error messages; for `refuse` see `encode_samples`.
     """
     config, data = loaded.model.config, recipe.data
     wording, encoder_decoder = load_prompt_set(data.prompt_set, data.form), config.is_encoder_decoder

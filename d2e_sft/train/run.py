@@ -25,20 +25,17 @@ InMain = Callable[[Callable[[], Any]], Any]
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
-    """Train, and leave model, tokenizer, resolved recipe and log history in the run folder.
+    """Train, and leave model, tokenizer, resolved recipe and log history in the run folder, which is returned.
 
     Args:
-        resume: continue from the run folder's last whole checkpoint, bit for bit like an uninterrupted run.
-        overwrite: remove the run in the folder, and start over.
-
-    Returns:
-        the run folder.
+        resume: Continue from the run folder's last whole checkpoint, bit for bit like an uninterrupted run.
+        overwrite: Remove the run in the folder, and start over.
 
     Raises:
-        UserError: bad data, an unknown model, a run folder in use, or a loss that is NaN. Also a resumed run with
+        UserError: Bad data, an unknown model, a run folder in use, or a loss that is NaN. Also a resumed run with
             another recipe or other data, or a batch that the processes cannot share.
-        ProcessError: too little memory or disk space.
-        SystemExit: with status 75 at SIGTERM, after a checkpoint if training had started.
+        ProcessError: Too little memory or disk space.
+        SystemExit: With status 75 at SIGTERM, after a checkpoint if training had started.
     """
     run, processes = Path(recipe.train.output_dir), int(os.environ.get("WORLD_SIZE", "1"))
     in_main = _join(processes)

@@ -57,7 +57,7 @@ def checkpoints_of(run: Path, *, sealed: bool = True) -> list[Path]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """The newest whole checkpoint, None if none was completed; warns about those it passes over.
+    """Return the newest whole checkpoint, None if none was completed; warns about those it passes over.
 
     Raises UserError if there are complete checkpoints, and all are damaged.
     """
@@ -120,16 +120,13 @@ def refuse_run(run: Path) -> None:
 
 
 def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
-    """The checkpoint to resume from, or None to start from the beginning; changes nothing on disk.
-
-    Raises UserError as `check_folder` and `resuming_point`.
-    """
+    """Return the checkpoint to resume from, or None to start from the beginning; changes nothing on disk."""
     check_folder(recipe, resume=resume, overwrite=overwrite)
     return resuming_point(Path(recipe.train.output_dir)) if resume else None
 
 
 def resuming_point(run: Path) -> Path | None:
-    """The newest whole checkpoint, None if none was written yet.
+    """Return the newest whole checkpoint, None if none was written yet.
 
     Raises UserError if all are damaged, or its states or the models that it depends on are not the run's.
     """
@@ -145,10 +142,7 @@ def resuming_point(run: Path) -> Path | None:
 
 
 def is_complete(recipe: Recipe) -> bool:
-    """Whether the recipe's own run is finished, and has no checkpoint from which more could be trained.
-
-    UserError if it was trained on other rows.
-    """
+    """Whether the recipe's own run is finished, and has no checkpoint from which more could be trained."""
     run = Path(recipe.train.output_dir)
     if not (run / TRAINER_STATE).is_file() or checkpoints_of(run) or _changed_keys(recipe, run):
         return False

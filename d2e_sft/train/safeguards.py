@@ -55,8 +55,8 @@ class StepGuard(TrainerCallback):
     Add it after the callbacks that decide about logs and checkpoints.
 
     Attributes:
-        sample_names: names of the training rows, in order; None uses their numbers.
-        termination: polled after each step; None if SIGTERM is not handled.
+        sample_names: Names of the training rows, in order; None uses their numbers.
+        termination: Polled after each step; None if SIGTERM is not handled.
         stopped: SIGTERM ended the training early; its last step has a checkpoint.
     """
 

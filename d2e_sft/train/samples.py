@@ -63,10 +63,7 @@ class RunSamples:
 
 
 def probe_samples(recipe: Recipe) -> list[EventSample]:
-    """The aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`.
-
-    Raises UserError if the file cannot be read, or lacks one of the two subsets.
-    """
+    """Return aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`."""
     file, limit = str(recipe.data.probe), recipe.data.max_probe_samples
     each = None if limit is None else max(1, limit // len(PROBED))
     return of_both_subsets(read_samples(file), f"data.probe={file}", each, recipe.train.seed)
@@ -75,7 +72,7 @@ def probe_samples(recipe: Recipe) -> list[EventSample]:
 def of_both_subsets(
     samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
 ) -> list[EventSample]:
-    """The samples that are aligned, then those that are conflict, at most `each` per subset, drawn with the seed.
+    """Return the aligned samples, then the conflict ones, at most `each` per subset, drawn with the seed.
 
     Raises UserError, with the `name` of the samples, if one of the two subsets is missing.
     """
@@ -91,7 +88,7 @@ def of_both_subsets(
 
 
 def probe_groups(samples: Sequence[EventSample]) -> list[str]:
-    """The name of each sample's group: its subset, in the first dataset that has both subsets, else `SUBSET_DATASET`.
+    """Return each sample's group: its subset, in the first dataset that has both subsets, else `SUBSET_DATASET`.
 
     If no dataset has both, all count as one.
     """

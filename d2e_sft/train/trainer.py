@@ -166,8 +166,7 @@ class D2ETrainer(EvaluatingTrainer):
     def from_recipe(cls, recipe: Recipe, samples: RunSamples, *, overwrite: bool = False) -> Self:
         """Make the trainer of `d2e train`: load the recipe's model, and encode its samples.
 
-        `overwrite` removes an earlier run as training begins. Raises UserError as `load_model`, `read_rows` and
-        `D2ETrainer`.
+        `overwrite` removes an earlier run as training begins.
         """
         state = process_state()
         settle_recipe(recipe)
@@ -370,7 +369,7 @@ class D2ETrainer(EvaluatingTrainer):
     def _prepare_model(self, collator: Any) -> Objective:
         """Choose the layout for the model on its device, attach the objective, and number the rows.
 
-        `collator` is the user's, None the layout's. Errors as in `choose_layout` and `attach_objective`.
+        `collator` is the user's, None the layout's.
         """
         args, model, d2e = self.args, self.model, self.recipe.d2e
         self.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
@@ -395,7 +394,7 @@ class D2ETrainer(EvaluatingTrainer):
         return objective
 
     def _add_reference(self, padding: int) -> None:
-        """Add the reference's log-probabilities to the rows; UserError as `Reference.of`."""
+        """Add the reference's log-probabilities to the rows."""
         args, d2e = self.args, self.recipe.d2e
         precision = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
         options = {"pad_token_id": padding, "batch_size": args.per_device_eval_batch_size, "precision": precision}
@@ -412,11 +411,7 @@ class D2ETrainer(EvaluatingTrainer):
             self.train_dataset, self.eval_dataset = referred(self.train_dataset), referred(self.eval_dataset)
 
     def _add_callbacks(self, checkpoints: WholeCheckpoints) -> None:
-        """Add the callbacks of a training.
-
-        Checks come after the callbacks that decide about logs and checkpoints, and the progress bar after what the
-        beginning logs.
-        """
+        """Add callbacks: checks after those that decide on logs and checkpoints, the bar after the first logs."""
         args, record = self.args, self.record
         for callback in (StepActions(self), self.guard, checkpoints, *([record] if record else [])):
             self.add_callback(callback)

@@ -42,7 +42,7 @@ def exact_match(prediction: str, golds: Iterable[str]) -> float:
 
 
 def token_f1(prediction: str, golds: Iterable[str]) -> float:
-    """The best F1, in [0, 1], between the prediction's bag of tokens and that of any gold answer.
+    """Return the best F1, in [0, 1], between the prediction's bag of tokens and that of any gold answer.
 
     If one side normalises to nothing, the score is 1 if both do, otherwise 0 (SQuAD 2.0's script).
     """
@@ -90,7 +90,7 @@ def is_capitalised(part: str) -> bool:
 
 
 def _asking_part(question: str) -> str:
-    """The part of `If …, who would …?` after the comma: the condition may have a `who` of its own."""
+    """Return the part of `If …, who would …?` after the comma: the condition may have a `who` of its own."""
     parts = question.split(",")
     asking = [part for part in parts if not QUESTION_WORDS.isdisjoint(words(part))]
     return question if words(question)[:1] != ["if"] or not asking else asking[-1]

@@ -25,12 +25,9 @@ _RELEASING = 0.2  # seconds
 def process_state(*, patience: timedelta | None = None) -> PartialState:
     """Join the launcher's processes into one group, over gloo on a machine without an accelerator.
 
-    Args:
-        patience: how long a process waits for the others before it assumes that they died; None is torch's default.
-
-    Raises:
-        UserError: the launched processes did not form one group, so that each would train on all the data. Or training
-            would not run under the DeepSpeed or FSDP that the launcher asks for.
+    A process waits `patience` for the others before it assumes that they died; None is torch's default. Raises
+    UserError if the processes do not form one group, so that each would train on all the data, or training would not
+    run under the DeepSpeed or FSDP that the launcher asks for.
     """
     on_cpu = not torch.accelerator.is_available()
     if on_cpu and asked_for("FSDP"):
@@ -103,11 +100,7 @@ def without_launcher_precision() -> Iterator[None]:
 
 
 def same_everywhere(state: PartialState, name: str, value: str) -> None:
-    """Check that a value is the same in all processes.
-
-    Raises:
-        UserError: it is not; lists each process's value.
-    """
+    """Raise UserError, with each process's value, unless a value is the same in all processes."""
     if state.num_processes == 1:
         return
     values = gather_object([value])
@@ -117,11 +110,7 @@ def same_everywhere(state: PartialState, name: str, value: str) -> None:
 
 
 def broadcast_from_main(state: PartialState, decide: Callable[[], T]) -> T:
-    """Return the main process's result, or raise its error, in every process.
-
-    Raises:
-        UserError, OSError: `decide` raised it in the main process.
-    """
+    """Return the main process's result, or raise its UserError or OSError, in every process."""
     outcome: list[T | UserError | OSError | None] = [None]
     if state.is_main_process:
         try:

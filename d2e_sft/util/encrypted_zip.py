@@ -17,11 +17,7 @@ PASSWORD = "iamnotaLM"  # as in the published archive of Boxes
 
 
 def write_encrypted(path: Path, members: Mapping[str, Iterable[str]], password: str = PASSWORD) -> None:
-    """Write an AES-256 archive atomically.
-
-    Args:
-        members: name → lines of text.
-    """
+    """Write an AES-256 archive atomically; `members` are names → lines of text."""
     zipper = _pyzipper(path)
     with (
         replacing(path) as partial,
@@ -37,11 +33,7 @@ def write_encrypted(path: Path, members: Mapping[str, Iterable[str]], password: 
 
 
 def member_names(path: Path) -> list[str]:
-    """List the files in an archive.
-
-    Raises:
-        UserError: it is not a zip archive.
-    """
+    """List the files in an archive; UserError if it is no zip archive."""
     zipper = _pyzipper(path)
     try:
         with zipper.AESZipFile(path) as archive:
@@ -51,11 +43,7 @@ def member_names(path: Path) -> list[str]:
 
 
 def read_encrypted(path: Path, member: str, password: str = PASSWORD) -> str:
-    """Read a member encrypted with AES or ZipCrypto.
-
-    Raises:
-        UserError: it is not a zip archive, has no such member, or the password is wrong.
-    """
+    """Read a member encrypted with AES or ZipCrypto; UserError without archive or member, or for a wrong password."""
     zipper = _pyzipper(path)
     try:
         with zipper.AESZipFile(path) as archive:

@@ -37,9 +37,7 @@ _NO_ROOM = 2**20  # bytes that may be free although a write failed
 class UserError(Exception):
     """A problem that the user can fix: wrong input, a missing file, an unknown name.
 
-    Args:
-        message: what was wrong, the value found and the value expected.
-        remedy: how to fix it; shown on its own line.
+    The message has the value found and the value expected; the `remedy`, how to fix it, has its own line.
     """
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
@@ -92,11 +90,7 @@ def describe_problem(item: Mapping[str, Any]) -> str:
 def describe_validation_error(
     error: ValidationError, describe: Callable[[Mapping[str, Any]], str] = describe_problem
 ) -> str:
-    """A pydantic error as one line: its first five problems and the number of the others.
-
-    Args:
-        describe: the text of one problem.
-    """
+    """Return a pydantic error as one line: its first five problems, by `describe`, and the number of the others."""
     parts = [describe(item) for item in error.errors()[:_MOST_PROBLEMS]]
     more = error.error_count() - len(parts)
     return "; ".join(parts) + (f"; and {more:,} more" if more else "")
@@ -141,8 +135,7 @@ def _is_no_folder(path: Path) -> bool:
 def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
     """Whether a write failed because the disk is full, whatever library wrote.
 
-    Args:
-        folder: the target folder; torch.save gives no reason, so its free space is checked.
+    torch.save gives no reason, so the free space of the target `folder` is checked.
     """
     seen: BaseException | None = error
     while seen is not None:

@@ -49,16 +49,11 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """A temporary path to write to, which replaces `path` at the end and is removed on an error.
+    """Yield a temporary path to write to, which replaces `path` at the end and is removed on an error.
 
     At any time `path` has either its old or its new content. Its folder is created. A symbolic link stays, and its
-    target is replaced. A device, a pipe or `/dev/stdout` gets the content at the end.
-
-    Args:
-        shared: several threads or processes may write `path` at once.
-
-    Raises:
-        OSError: `path` cannot be written, or is a folder.
+    target is replaced. A device, a pipe or `/dev/stdout` gets the content at the end. With `shared` several threads or
+    processes may write `path` at once.
     """
     if _is_stream(path):
         with tempfile.TemporaryDirectory() as place:
@@ -90,13 +85,8 @@ def _is_stream(path: Path) -> bool:
 def replacing_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to write to, which becomes `path` at the end and is removed on an error.
 
-    Several processes may do this at once. What a killed one left is removed by the next.
-
-    Args:
-        overwrite: replace a folder with files.
-
-    Raises:
-        OSError: at the end, `path` exists and is not an empty folder.
+    Several processes may do this at once. What a killed one left is removed by the next. Unless `overwrite`, it is an
+    OSError at the end if `path` exists and is not an empty folder.
     """
     path = path.absolute()
     with temporary_folder(path.parent, f".{path.name}.partial-") as partial:
@@ -131,11 +121,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
-    """Read a JSON file as a type that pydantic validates.
-
-    Raises:
-        UserError: it cannot be read, or is not `what` it should hold.
-    """
+    """Read a JSON file as a type that pydantic validates; UserError if it is not `what` it should hold."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -163,8 +149,7 @@ def with_checksums(content: Mapping[str, Any], files: Iterable[Path] = ()) -> di
 def read_results(kind: type[T], path: Path, what: str, remedy: str) -> T:
     """Read results from `with_checksums` as a type that pydantic validates.
 
-    Raises:
-        UserError: they are missing, not `what` the file should hold, or they or a file next to them were changed.
+    Raises UserError if they are missing, not `what` the file should hold, or they or a file next to them were changed.
     """
     content = read_json_as(dict[str, Any], path, what, remedy)
     sums = content.pop(CHECKSUMS, None)
@@ -210,8 +195,7 @@ class _TextLoader(_UniqueKeyConstructor, yaml.BaseLoader):
 def load_yaml(text: str, *, texts_only: bool = False) -> Any:
     """Return the content of a YAML document; a key given twice in a mapping is a `yaml.YAMLError`.
 
-    Args:
-        texts_only: leave scalars as text instead of converting them to numbers, booleans and null.
+    `texts_only` leaves scalars as text instead of converting them to numbers, booleans and null.
     """
     try:
         return yaml.load(text, Loader=_TextLoader if texts_only else _StrictLoader)
@@ -238,7 +222,7 @@ def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _given_twice(keys: Iterable[Hashable]) -> Hashable | None:
-    """The first repeated key, or None."""
+    """Return the first repeated key, or None."""
     seen: set[Hashable] = set()
     for key in keys:
         if key in seen:

@@ -29,16 +29,14 @@ def file_lock(
     """Hold the folder's lock and yield its descriptor. The folder is made, and removed if it stays empty.
 
     The operating system releases the lock when the process ends, and all processes that inherited the descriptor. So a
-    crash leaves at most the file. On a file system without locks nothing is locked.
+    crash leaves at most the file. On a file system without locks nothing is locked. Raises UserError if another
+    process holds the lock.
 
     Args:
         what: The work that holds the lock.
         remedy: What a second process should do.
         in_main: Calls a function in the main process, which holds the lock for all processes.
         patience: Seconds to wait for the lock.
-
-    Raises:
-        UserError: Another process holds the lock.
     """
     with ExitStack() as held:
 
@@ -67,7 +65,6 @@ def _lock(folder: Path, what: str, remedy: str, patience: float) -> Iterator[int
 
 
 def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
-    """Open the lock file and lock it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -91,11 +88,8 @@ def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
 def temporary_folder(parent: Path, prefix: str, is_leftover: Callable[[Path], bool] = Path.is_dir) -> Iterator[Path]:
     """Yield a new folder in `parent` that is locked while it is in use, and removed at the end.
 
-    Those that killed processes left are removed first: their locks are free. `parent` is made.
-
-    Args:
-        prefix: The beginning of the folder's name.
-        is_leftover: Whether a folder with such a name may be removed; default: all.
+    Those that killed processes left are removed first: their locks are free. `parent` is made. `is_leftover` says
+    whether a folder with such a name may be removed.
     """
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{glob.escape(prefix)}*"):

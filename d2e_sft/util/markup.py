@@ -35,11 +35,7 @@ _ESCAPES = {
 
 
 def latex_table(table: Table, label: str) -> str:
-    r"""The table as a `table*` environment; its preamble needs booktabs and multirow.
-
-    Args:
-        label: what `\ref` calls it, after `tab:`.
-    """
+    r"""Return the table as a `table*` environment with `\label{tab:LABEL}`; it needs booktabs and multirow."""
     *over, names = ([latex_text(name) for name in row] for row in table.header())
     first, *columns = names
     header = [_row(names)]
@@ -80,7 +76,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _cell(cell: Styled) -> str:
-    """A cell's text; the best value is bold, the second best underlined, and text after a number is small."""
+    """Return a cell's text; the best value is bold, the second best underlined, and text after a number is small."""
     number, space, rest = cell.partition(" ") if is_number(cell) else (str(cell), "", "")
     value = latex_text(number.rstrip("†"))
     command = "textbf" if cell.best else "underline" if cell.second else ""
@@ -95,7 +91,7 @@ def one_line(value: Any) -> str:
 
 
 def harmless_markdown(text: str) -> str:
-    """Markdown without HTML, in which only web pages and places on the page are linked.
+    """Return Markdown without HTML, in which only web pages and places on the page are linked.
 
     For cards, which show texts of other people's data: not every site that shows Markdown sanitises it.
     """

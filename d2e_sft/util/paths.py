@@ -42,10 +42,9 @@ def bundled(folder: str) -> Path:
 
 
 def safe_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables for a Python process that uses this installation and ignores the working folder.
+    """Return variables for a Python process that uses this installation and ignores the working folder.
 
-    Args:
-        environment: the variables to start from; None means this process's.
+    They start from `environment`; None means this process's.
     """
     made = dict(os.environ if environment is None else environment)
     made["PYTHONSAFEPATH"] = "1"
@@ -66,8 +65,7 @@ def leave_working_folder() -> None:
 def claim_packages() -> None:
     """Import this installation's `data_builders` and `eval`, so that their names cannot mean anything else.
 
-    Raises:
-        UserError: another module with one of the names is already imported, or a package is missing.
+    Raises UserError if another module with one of the names is already imported, or a package is missing.
     """
     for name in _OTHER_PACKAGES:
         loaded = sys.modules.get(name)

@@ -25,11 +25,7 @@ def is_long_enough(value: str) -> bool:
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text with each key and token of the environment replaced by its name, such as `[HF_TOKEN]`.
-
-    Args:
-        environment: None means this process's.
-    """
+    """Return the text with each key and token of the environment replaced by its name, such as `[HF_TOKEN]`."""
     names = _secrets(os.environ if environment is None else environment)
     for value in sorted(names, key=len, reverse=True):  # one may be a prefix of another
         text = text.replace(value, f"[{names[value]}]")

@@ -44,11 +44,7 @@ class Termination:
             self.end()
 
     def end(self, kept: str = "") -> None:
-        """Report what was kept, and exit with status `REQUEUE`.
-
-        Raises:
-            SystemExit: always.
-        """
+        """Report what was kept, and exit with status `REQUEUE`."""
         if os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"d2e: ended by SIGTERM; {kept}{self._how_to_resume}", file=sys.stderr, flush=True)
         raise SystemExit(REQUEUE)
@@ -56,12 +52,9 @@ class Termination:
 
 @contextmanager
 def on_sigterm(how_to_resume: str) -> Iterator[Termination]:
-    """Exit with status `REQUEUE` at SIGTERM, in good order if the caller defers it.
+    """Exit with status `REQUEUE` at SIGTERM, in good order if the caller defers it, and print `how_to_resume`.
 
     Outside the main thread signals are not handled.
-
-    Args:
-        how_to_resume: printed at the end.
     """
     termination = Termination(how_to_resume)
     if threading.current_thread() is not threading.main_thread():

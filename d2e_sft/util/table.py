@@ -44,12 +44,10 @@ class Styled(str):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table to write.
+    """A table to write; its `frame` has cells as text.
 
-    Attributes:
-        frame: cells as text.
-        caption, notes: paragraphs above and below the table.
-        keys: number of leading columns that name a row; each part of a wide table repeats them.
+    `caption` and `notes` are paragraphs above and below. The first `keys` columns name a row; each part of a wide
+    table repeats them.
     """
 
     frame: DataFrame
@@ -69,8 +67,7 @@ class Table:
     ) -> Table:
         """Make a table from rows; whole numbers get thousands separators, None becomes a dash.
 
-        Args:
-            columns: names, or pairs of a heading over several columns and a name.
+        `columns` are names, or pairs of a heading over several columns and a name.
         """
         return cls.in_blocks("", columns, [("", row) for row in rows], caption, notes=notes, keys=keys)
 
@@ -138,10 +135,8 @@ class Table:
     def terminal(self, width: int | None = None) -> str:
         """Return the table as aligned columns; a wide table is split into parts, and its long texts are wrapped.
 
-        With `--quiet` it has a title, but no explanation.
-
-        Args:
-            width: Width in characters; None takes the terminal's width, or 100 if the output is piped.
+        With `--quiet` it has a title, but no explanation. A `width` of None is the terminal's, or 100 if the output is
+        piped.
         """
         room = width or terminal_width()
         parts = [self._part(places, room) for places in self._parts(room)]
@@ -159,7 +154,7 @@ class Table:
         return [all(map(is_number, cells)) and any(cell not in ("", NONE) for cell in cells) for cells in columns]
 
     def _parts(self, room: int) -> Iterator[list[int]]:
-        """The columns of each part: the keys, and as many others as fit, at least one."""
+        """Yield the columns of each part: the keys, and as many others as fit, at least one."""
         _, least = self._widths()
         heads = self.header()[0] if self.frame.columns.nlevels > 1 else [""] * len(least)
         part = list(range(self.keys))
@@ -172,7 +167,7 @@ class Table:
         yield part
 
     def _widths(self) -> tuple[list[int], list[int]]:
-        """The width of each column in the terminal, whole and with its text folded."""
+        """Return the width of each column in the terminal, whole and with its text folded."""
         from rich.cells import cell_len
 
         rows = [self.header()[-1], *map(_plain, self.rows())]
@@ -181,7 +176,7 @@ class Table:
         return whole, [w if n else min(w, _NARROWEST) for w, n in zip(whole, self.numeric(), strict=True)]
 
     def _part(self, places: Sequence[int], room: int) -> str:
-        """Some of the columns as text: the header, then each block under its heading."""
+        """Return some of the columns as text: the header, then each block under its heading."""
         widths, least = ([sizes[place] for place in places] for sizes in self._widths())
         while sum(widths) + _GAP * (len(widths) - 1) > room and widths != least:
             widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i]) * widths[i])
@@ -219,7 +214,7 @@ def _plain(row: Sequence[Styled]) -> list[str]:
 
 
 def _styled(cell: Styled, text: str, marks: tuple[str, str], note: str) -> str:
-    """The text in the cell's style: `marks` are the formats of a best and a second-best number, `note` of its note."""
+    """Style text; `marks` are the formats of a best and a second-best number, `note` of its note."""
     number, space, small = text.partition(" ") if is_number(cell) else (text, "", "")
     shown, mark = str(text), marks[0] if cell.best else marks[1] if cell.second else None
     if mark is not None:
@@ -228,7 +223,7 @@ def _styled(cell: Styled, text: str, marks: tuple[str, str], note: str) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> str:
-    """Rows as columns of these widths; cells that are longer are folded."""
+    """Return rows as columns of these widths; cells that are longer are folded."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text

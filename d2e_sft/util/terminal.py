@@ -35,18 +35,14 @@ def terminal_width() -> int:
 
 
 def filled(text: str, width: int | None = None, *, lead: str = "") -> str:
-    """A paragraph folded between words; lines after the first are indented by the lead's length.
-
-    Args:
-        width: None is the terminal's width.
-    """
+    """Return a paragraph folded between words; lines after the first are indented by the lead's length."""
     room = max(width or terminal_width(), len(lead) + 20)
     indent = " " * len(lead)
     return textwrap.fill(text, room, initial_indent=lead, subsequent_indent=indent, **_WHOLE_WORDS) or lead.rstrip()
 
 
 def folded(message: str) -> str:
-    """The message with each line folded to the terminal's width.
+    """Return the message with each line folded to the terminal's width.
 
     A folded command ends its lines in a backslash. Words are never cut, so a long path stays whole.
     """

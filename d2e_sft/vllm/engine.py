@@ -27,15 +27,10 @@ def require_vllm() -> None:
 
 
 def model_folder(name: str) -> str:
-    """The folder or Hub name that vLLM loads for a name; an adapter is first merged into its base model.
+    """Return the folder or Hub name that vLLM loads for a name; an adapter is first merged into its base model.
 
-    The merged model is cached under the hash of the adapter's content.
-
-    Args:
-        name: as for `d2e_sft.model.loading.load_model`.
-
-    Raises:
-        UserError: no such model, it is an encoder-decoder, or a weight is NaN or infinite.
+    The merged model is cached under the hash of the adapter's content. Raises UserError for an encoder-decoder, and
+    as `load_model`.
     """
     from transformers import AutoConfig
 
@@ -75,9 +70,9 @@ def unregistered_plugin() -> list[str]:
 
 
 def check_engine(config: Any) -> None:
-    """Reject an engine that cannot decode pairs, by its VllmConfig.
+    """Raise UserError if an engine, by its VllmConfig, cannot decode pairs.
 
-    Raises UserError for speculative decoding, pipeline parallelism, batch-sharded sampling or watermarking.
+    It cannot with speculative decoding, pipeline parallelism, batch-sharded sampling or watermarking.
     """
     parallel = config.parallel_config
     sharded = getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1
@@ -99,14 +94,6 @@ def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> 
 
     Debiased decoding never chooses it, so a sentinel in an output is always a sentinel. That costs nothing if the
     model never uses the token: a row of the vocabulary without a token, or an unused special token.
-
-    Args:
-        tokenizer: a transformers tokenizer.
-        vocab_size: number of the model's logits.
-        stops: tokens that end an answer; none of them is chosen.
-
-    Raises:
-        UserError: every token of the vocabulary has a use.
     """
     named = set(tokenizer.get_vocab().values())
     for token in range(vocab_size - 1, -1, -1):

@@ -43,16 +43,13 @@ _AT_ONCE = 256
 
 
 def load_llm(model: str, *, gpu_memory_utilization: float | None = None, **options: Any) -> LLM:
-    """A vLLM engine that can decode pairs.
+    """Return a vLLM engine that can decode pairs; UserError for a missing model or options that do not allow it.
 
     Args:
-        model: a run folder, another checkpoint, an adapter (merged into its base model in the cache), a Hub name or
+        model: A run folder, another checkpoint, an adapter (merged into its base model in the cache), a Hub name or
             `builtin:…`.
-        gpu_memory_utilization: share of the device's memory; None: vLLM's default.
+        gpu_memory_utilization: Share of the device's memory; None: vLLM's default.
         **options: vLLM's engine options, such as `dtype`, `tensor_parallel_size` and `max_model_len`.
-
-    Raises:
-        UserError: no such model, or options that cannot decode pairs.
     """
     require_vllm()
     from vllm import LLM
@@ -76,16 +73,13 @@ def generate(
 ) -> Iterator[Output]:
     """Decode many pairs debiased (PIPER paper, equation 6); yields each complete output as it comes.
 
-    Args:
-        llm: An engine. Keep prefix caching on, as resubmitted pairs read their prompts from the cache.
-        pairs: Prompts as token ids; each is two requests, or one if it is decoded plainly.
-        decoding: Decoder, longest answer and plausibility.
-        stop_ids: Tokens that end an answer; they are not part of the result.
+    Keep the engine's prefix caching on, as resubmitted pairs read their prompts from the cache. A pair is two
+    requests, or one if it is decoded plainly. Tokens in `stop_ids` end an answer and are not part of it.
 
     Raises:
-        UserError: the engine cannot decode pairs, or never computes some pair in one step. A prompt is too long.
+        UserError: The engine cannot decode pairs, or never computes some pair in one step. A prompt is too long.
             `decoding` has a temperature, stop strings or a custom decoder, which are not supported.
-        ValueError: an imagined prompt is missing, or a prompt has no token.
+        ValueError: An imagined prompt is missing, or a prompt has no token.
     """
     return RequestBatch(llm, requests_of(llm, pairs, decoding, stop_ids)).run()
 
@@ -130,17 +124,10 @@ def answer_samples(
     *,
     prompt_set: str = "default",
 ) -> list[str]:
-    """Answer samples, decoded debiased; a sample without context is decoded plainly.
+    """Answer samples, decoded debiased, one text per sample, in order; a sample without context is decoded plainly.
 
-    Args:
-        llm: from `load_llm`.
-        prompt_set: wording, by name or as a YAML file.
-
-    Returns:
-        one text per sample, in order.
-
-    Raises:
-        UserError: as for `generate`; or the model has no chat template.
+    `llm` is from `load_llm`; `prompt_set` is the wording, by name or as a YAML file. Raises UserError as
+    `generate`, or if the model has no chat template.
     """
     tokenizer: Any = llm.get_tokenizer()
     encoder = ViewEncoder(tokenizer, load_prompt_set(prompt_set), ("original", "imagined"))
@@ -168,10 +155,7 @@ class RequestBatch:
         self.inside: dict[str, tuple[int, RowView]] = {}  # by name of the engine's request
 
     def run(self) -> Iterator[Output]:
-        """Yield each request's complete answer as it comes; the others are aborted if the caller stops.
-
-        Raises UserError if the engine never computes some pair in one step.
-        """
+        """Yield each request's complete answer as it comes; the others are aborted if the caller stops."""
         if self.room < 2 and any(progress.paired for progress in self.progress):
             raise UserError(f"max_num_seqs={self.room}: a pair is two sequences", "start the engine with at least 2")
         try:

@@ -101,15 +101,11 @@ class PairedRow:
 
     Attributes:
         pair: Unique name of this submission of the pair.
-        view: Which of the two requests this is.
-        alpha: The debias ratio, for the decoder `d2e`.
         sentinel: The token that ends a row without a partner; never chosen otherwise.
         done: Number of answer tokens from earlier submissions, now at the end of the prompt.
-        min_tokens: `stops` are not chosen before the answer has this many tokens.
-        stops: The tokens that `min_tokens` holds back.
+        stops: Tokens that are not chosen before the answer has `min_tokens` tokens.
         plausibility: Least share of the original view's best probability that a token needs; 0 allows all.
         draw: How to sample; None: the most probable token.
-        decoder: See `DecodingConfig`.
     """
 
     pair: str

@@ -50,11 +50,10 @@ class PairProgress:
 
     Attributes:
         paired: False for a plain request, which reports for both rows.
-        answer: the tokens chosen so far, without the stop token.
+        answer: The tokens chosen so far, without the stop token.
         outcome: `running`; `stop` or `length` once the answer is complete; `decoupled` when both requests have ended
             before the answer: call `submit` again.
-        submissions: number of submissions of the pair.
-        fruitless: submissions in a row without a new token.
+        fruitless: Submissions in a row without a new token.
     """
 
     def __init__(self, request: PairRequest) -> None:

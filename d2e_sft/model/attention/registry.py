@@ -120,7 +120,7 @@ def attend(
 
 
 def _layer_options(module: Any, query: Tensor, options: dict[str, Any]) -> LayerOptions:
-    """Return a layer's options; raise NotImplementedError for those that packed attention lacks."""
+    """Raise NotImplementedError for options that packed attention lacks."""
     for name in ("softcap", "s_aux", "position_bias"):
         if options.get(name) is not None:
             raise NotImplementedError(f"{type(module).__name__} needs {name!r}, which packed attention lacks")

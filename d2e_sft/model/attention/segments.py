@@ -68,9 +68,8 @@ def branch_flash_attention(
 ) -> Tensor:
     """Return softmax(query · keyᵀ · scale) · value over the pairs in the blocks, (1, H, Q, D) stored as (1, Q, H, D).
 
-    Args:
-        query, key, value: (1, H, Q, D), and twice (1, H or a divisor of H, K, D).
-        blocks: the causal ones come first and contain each query once.
+    `query` is (1, H, Q, D); `key` and `value` are (1, H or a divisor of H, K, D). The causal blocks come first and
+    contain each query once.
     """
     output: Tensor = _BranchFlash.apply(query, key, value, blocks, scale)
     return output

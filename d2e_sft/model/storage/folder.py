@@ -25,11 +25,7 @@ _NOT_THE_MODEL = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin
 
 
 def base_of_adapter(folder: Path) -> str | None:
-    """Return the model that an adapter folder belongs to, or None if the folder is no adapter.
-
-    Raises:
-        UserError: the adapter's configuration names no base, or the adapter itself.
-    """
+    """Return the model that an adapter folder belongs to, or None if the folder is no adapter."""
     base = _named_base(folder)
     seen, at = {folder.resolve()}, base
     while at is not None and Path(at).is_dir():
@@ -72,11 +68,7 @@ def weights_folder(name: str) -> Path | None:
 
 
 def resolve_name(name: str) -> str:
-    """Return what transformers should load for a name: a folder's path or a Hub name.
-
-    Raises:
-        UserError: an unknown builtin, or a path to a folder that does not exist or contains no model.
-    """
+    """Return what transformers should load for a name: a folder's path or a Hub name."""
     if name.startswith("builtin:"):
         if name != BUILTIN:
             raise UserError(f"model {name!r}: no such builtin.{did_you_mean(name, [BUILTIN])}", f"use {BUILTIN}")
@@ -111,9 +103,8 @@ def pickles_allowed() -> bool:
 def check_model_files(folder: Path) -> None:
     """Check a model's folder before anything in it is loaded; a Hub name, which is no folder, passes.
 
-    Raises:
-        UserError: the weights are pickles, which may run code of their author. An index names files outside of the
-            folder. The folder is a run that differs from its checksums or its base.
+    Raises UserError if the weights are pickles, which may run code of their author, an index names files outside of
+    the folder, or the folder is a run that differs from its checksums or its base.
     """
     if not folder.is_dir():
         return
@@ -133,13 +124,9 @@ def check_model_files(folder: Path) -> None:
 
 
 def check_dependencies(folder: Path, names: Collection[str | None] | None = None) -> None:
-    """Compare models with those that a sealed folder was trained on.
+    """Raise UserError if the weights of a model that a sealed folder was trained on have changed.
 
-    Args:
-        names: of the models; those that the seal does not list are passed over. None means all that it lists.
-
-    Raises:
-        UserError: the weights of one have changed.
+    Models in `names` that the seal does not list are passed over; None means all that it lists.
     """
     for name, expected in read_seal(folder).depends_on.items():
         place = weights_folder(name) if names is None or name in names else None
@@ -163,11 +150,7 @@ def _check_index(index: Path) -> None:
 
 
 def model_identity(name: str) -> str:
-    """Return `sha256:…` of a folder (and of the base under an adapter), or `NAME@COMMIT` of a Hub name.
-
-    Raises:
-        UserError: there is no such model.
-    """
+    """Return `sha256:…` of a folder (and of the base under an adapter), or `NAME@COMMIT` of a Hub name."""
     source = resolve_name(name)
     folder = Path(source)
     if folder.is_dir():

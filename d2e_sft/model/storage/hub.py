@@ -30,11 +30,8 @@ _SILENT: dict[str, str] = {}  # the Hub's address → why it does not answer, ""
 def find_model(name: str) -> str:
     """Return what transformers should load for a name: a folder's path, or a Hub name that can be loaded.
 
-    If the Hub does not answer, `HF_HUB_OFFLINE` is set for this process and those that it starts.
-
-    Raises:
-        UserError: as `resolve_name`; or the name is a recipe's; or the Hub does not answer or is not asked, and its
-            cache lacks the model.
+    If the Hub does not answer, `HF_HUB_OFFLINE` is set for this process and those that it starts. Raises UserError
+    if there is no such model, the name is a recipe's, or only the cache can be read and lacks the model.
     """
     source = resolve_name(name)
     if Path(source).is_dir():

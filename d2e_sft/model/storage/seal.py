@@ -52,12 +52,7 @@ class Seal(BaseModel):
 
 
 def seal(folder: Path, files: Iterable[Path], depends_on: Mapping[str, Mapping[str, FileSum]] | None = None) -> None:
-    """Sync files to disk and write the folder's seal.
-
-    Args:
-        files: in the folder or below.
-        depends_on: model → sums of its weights, see `weight_sums`.
-    """
+    """Sync files to disk and write the folder's seal; for `depends_on` see `Seal`."""
     paths = sorted(files)
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing leaves the interpreter lock to the other threads
         list(pool.map(sync, paths))
@@ -80,11 +75,7 @@ def renew_seal(folder: Path, name: str) -> None:
 
 
 def read_seal(folder: Path) -> Seal:
-    """Return a folder's seal.
-
-    Raises:
-        UserError: it is missing or malformed.
-    """
+    """Return a folder's seal; UserError if it is missing or malformed."""
     try:
         return Seal.model_validate_json((folder / SEAL_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -97,10 +88,8 @@ def read_seal(folder: Path) -> Seal:
 def damage(folder: Path, *, cached: bool) -> str | None:
     """Describe in one line how a folder first differs from its seal, with the file's name; None if it is whole.
 
-    Files that were added after sealing, such as an evaluation's, are ignored, except those of a model.
-
-    Args:
-        cached: take the digest of a large file from the cache if size and times of the file are as they were.
+    Files that were added after sealing, such as an evaluation's, are ignored, except those of a model. If `cached`,
+    the digest of a large file is from the cache if size and times of the file are as they were.
     """
     try:
         expected = read_seal(folder).files

@@ -44,9 +44,6 @@ class Where:
         tokenizer: The model whose tokenizer `like` takes; None estimates the tokens.
         gpu: A key of `CARDS` instead of this machine; no weights are read then.
         utilisation: The share of the card's operations per second that training reaches; None follows `UTILISATION`.
-
-    Raises:
-        UserError: there is no such card.
     """
 
     launcher: str | None = None

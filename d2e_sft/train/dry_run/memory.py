@@ -102,17 +102,15 @@ class TensorBytes(TorchDispatchMode):
 def estimate_memory(
     model: Any, d2e: D2ESection, layout: Layout, batch: Mapping[str, Any], train: TrainSection, accumulation: int = 2
 ) -> MemoryEstimate:
-    """Memory of an optimiser step over micro-batches that are all like `batch`, on the usable device.
+    """Return the memory of an optimiser step over micro-batches that are all like `batch`, on the usable device.
 
     Args:
-        model: The model to train, with its adapter and attention implementation, before `attach_objective`.
-        layout: Result of `choose_layout` for this model.
-        batch: A micro-batch of the layout's collator.
-        train: Section with the precision and gradient checkpointing.
+        model: With its adapter and attention implementation, before `attach_objective`.
+        batch: From the layout's collator.
         accumulation: Micro-batches per step; from two on, a backward pass finds gradients in place.
 
     Raises:
-        RuntimeError, NotImplementedError, TypeError: the model's computation depends on its data.
+        RuntimeError, NotImplementedError, TypeError: The model's computation depends on its data.
     """
     device = usable_device()
     inputs = model_inputs(batch)
@@ -155,7 +153,7 @@ def on_each_device(
     *,
     accumulates: bool = False,
 ) -> tuple[MemoryEstimate, int]:
-    """One process's share under `launcher`, a key of `SHARDED`, and its bytes in host memory.
+    """Return one process's share under `launcher`, a key of `SHARDED`, and its bytes in host memory.
 
     Computed from the sizes. It includes DDP's communication buffers, which are as large as the gradients, and leaves
     out other engines' buffers. `half` is the estimate with weights in 16 bits, as sharded engines compute with them:
@@ -209,7 +207,7 @@ def _move(model: nn.Module, device: torch.device) -> None:
 
 
 def _largest_layer(model: nn.Module) -> int:
-    """Bytes of the largest repeated block, or of the largest parameter outside, usually the embedding."""
+    """Return the bytes of the largest repeated block, or of the largest parameter outside, usually the embedding."""
     blocks = [block for module in model.modules() if isinstance(module, nn.ModuleList) for block in module]
     inside = {id(parameter) for block in blocks for parameter in block.parameters()}
     sizes = [sum(_bytes(parameter) for parameter in block.parameters()) for block in blocks]

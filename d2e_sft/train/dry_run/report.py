@@ -42,13 +42,8 @@ def dry_run(
 ) -> None:
     """Show the resolved recipe, samples, lengths, steps, memory and time of a run.
 
-    Args:
-        echo: prints one or several lines.
-        resume, overwrite: as for training.
-
-    Raises:
-        UserError: as `train_recipe`, without the checks of `check_recipe`; overlong rows and an unsuitable run folder
-            are shown instead.
+    Overlong rows and an unsuitable run folder are shown; other errors are those of `train_recipe`, without
+    `check_recipe`.
     """
     plan = Plan(recipe, where)
     legend = "| prompt, not trained on; > answer, trained on" + "; < rejected answer" * recipe.d2e.prefers
@@ -318,7 +313,6 @@ def _remedy_line(plan: Plan) -> str:
 
 
 def _heaviest_line(plan: Plan) -> str:
-    """Describe the micro-batch whose memory is shown."""
     batch, count = plan.heaviest, len(plan.heaviest["labels"])
     samples = f"{count} samples" if loads_whole_steps(plan.recipe.train) else f"the {count} longest samples"
     return (

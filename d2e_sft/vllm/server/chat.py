@@ -101,7 +101,7 @@ def _pair(
 
 
 async def _imagined_tokens(raw_request: Request, body: dict[str, Any]) -> list[int] | Response:
-    """The imagined prompt as vLLM's chat code renders it, or its error response."""
+    """Return the imagined prompt as vLLM's chat code renders it, or its error response."""
     from fastapi.responses import JSONResponse
 
     handler = raw_request.app.state.openai_serving_chat

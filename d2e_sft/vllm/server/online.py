@@ -37,10 +37,7 @@ Reports = asyncio.Queue[tuple[RowView, RequestOutput | BaseException]]
 
 
 class PairingEngine:
-    """`AsyncLLM` that also takes pairs; all other attributes are the engine's own.
-
-    `engine` is a `vllm.v1.engine.async_llm.AsyncLLM`. Raises UserError if it cannot decode pairs.
-    """
+    """`AsyncLLM` that also takes pairs; all other attributes are the engine's own."""
 
     def __init__(self, engine: Any) -> None:
         check_engine(engine.vllm_config)
@@ -72,9 +69,8 @@ class PairingEngine:
     ) -> AsyncIterator[RequestOutput]:
         """Like `AsyncLLM.generate`; a request with `d2e_imagined` in its `extra_args` is decoded as a pair.
 
-        Raises:
-            VLLMValidationError: an option does not fit a pair; the server answers 400.
-            GracefulHTTPError: the engine takes no more requests; the server answers 429.
+        Raises VLLMValidationError (the server answers 400) if an option does not fit a pair, and GracefulHTTPError
+        (429) if the engine takes no more requests.
         """
         if IMAGINED not in (sampling_params.extra_args or {}):
             return self._plain(prompt, sampling_params, request_id, options)

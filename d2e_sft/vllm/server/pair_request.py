@@ -28,15 +28,9 @@ IMAGINED, ALPHA, DECODER, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_decod
 
 
 def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int) -> PairRequest:
-    """Check a request and make it a pair.
+    """Make a request with `d2e_imagined` in its `extra_args` a pair; VLLMValidationError if an option does not fit.
 
-    Args:
-        engine: a `vllm.v1.engine.async_llm.AsyncLLM`.
-        prompt: the original prompt, as an engine input of tokens.
-        given: with `d2e_imagined` in its `extra_args`.
-
-    Raises:
-        VLLMValidationError: an option does not fit a pair.
+    `prompt` is the original one, as an engine input of tokens.
     """
     if not isinstance(prompt, Mapping) or prompt.get("type") != "token":
         raise VLLMValidationError("context: needs a text prompt, without images, audio or embeddings")
@@ -101,13 +95,8 @@ def _draw(parameters: SamplingParams) -> Draw | None:
 class PairStream:
     """Turns the tokens that a pair's answer gains into outputs.
 
-    Args:
-        tokenizer: the engine's.
-        prompt: the original prompt, as an engine input of tokens.
-        parameters: output kind, stop strings and special tokens.
-
-    Attributes:
-        stopped: the stop string that has ended the answer.
+    `prompt` is the original one, as an engine input of tokens; `parameters` have output kind, stop strings and special
+    tokens. `stopped` is the stop string that has ended the answer.
     """
 
     def __init__(self, tokenizer: Any, request_id: str, prompt: Any, parameters: SamplingParams) -> None:
