@@ -22,11 +22,10 @@ _WORLD = World(boxes=7, max_objects=3, expected_objects=2.0, operations=12, obje
 def official_rows(
     variant: Variant, *, scenarios: int, seed: int, row_format: RowFormat
 ) -> Iterator[tuple[Split, dict[str, Any]]]:
-    """Yield (split, row) for each question of a number of scenarios, in the published order within each split.
+    """Yield (split, row) for each question, in the published order: by scenario, number of operations and box.
 
-    The order is by scenario, number of operations and box: 91 rows per scenario of twelve operations. As in the
-    published files, `sample_id` counts scenarios over all splits. `d2e data build --datasets boxes boxes.scenarios=N`
-    makes training rows of the same scenarios.
+    `sample_id` counts scenarios over all splits, as in the published files. The build option `boxes.scenarios=N` makes
+    training rows of the same scenarios.
     """
     rng = scenario_random(seed)
     wanted = whole_scenarios(scenarios)

@@ -1,8 +1,7 @@
 """Scenarios for train, dev and test that share no signature (number of things in each box at the start).
 
-The variants are the published ways to separate training from evaluation (Kim & Schuster 2023, section 5.1). The
-training side differs from the base task; the evaluation side is the base task, except in `move_contents` and
-`ambiref`.
+The variants are the published ways to separate training from evaluation (Kim & Schuster 2023, section 5.1). Evaluation
+uses the base task, except in `move_contents` and `ambiref`.
 """
 
 from __future__ import annotations
@@ -86,9 +85,8 @@ def draw_scenarios(
 ) -> Iterator[Drawn]:
     """Yield scenarios until every split has what it needs; the caller increases `taken` for each scenario.
 
-    A signature belongs to the split that lacks most, by share, when the signature first occurs. So all splits get
-    common and rare signatures, and each fills up exactly. No initial state is used twice. UserError if the world is
-    too small for the needs.
+    A new signature goes to the split that lacks most, by share. So all splits get common and rare ones, and fill up
+    exactly. No initial state is used twice. UserError if the world is too small for the needs.
     """
     owner: dict[tuple[int, ...], Split] = {}
     seen: set[State] = set()

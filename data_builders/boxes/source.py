@@ -1,12 +1,9 @@
 """Boxes (Kim & Schuster, ACL 2023): what does a box contain after some operations? Generated, nothing to download.
 
-The refined context is exact: the initial contents of the box in question and the operations that touch it, which is
-all that the answer needs. Train, dev and test share no signature (number of things in each box at the start), and no
-initial state occurs twice.
+The refined context is exact: the box's initial contents and the operations that touch it.
 
-By default a number of samples is drawn for each split, one question (or a few) per scenario. With `scenarios`, every
-box is asked for after every number of operations, as in the published data: 2,200 scenarios of 91 questions in the
-proportions 0.45/0.10/0.45.
+By default each scenario gives one question or a few. With `scenarios`, every box is asked for after every number of
+operations, as in the published data: 2,200 scenarios of 91 questions.
 """
 
 from __future__ import annotations
@@ -32,18 +29,15 @@ class BoxesOptions(SourceOptions):
     """Options of the generator; on the command line `boxes.NAME=VALUE`.
 
     Attributes:
-        boxes: Number of boxes.
         max_objects: Most things in a box.
         expected_objects: Mean number of things in a box at the start, before clipping at `max_objects`.
         operations: Operations per scenario.
-        train_samples, dev_samples, test_samples: Questions to draw for each split.
-        questions_per_scenario: Questions to draw from one scenario.
         min_numops: Draw only questions whose box was changed at least this often.
-        changed_share: Share of the drawn questions whose box was changed at least once; None draws uniformly
-            over numbers of operations and boxes, which leaves many boxes unchanged.
+        changed_share: Share of the drawn questions whose box was changed at least once; None draws uniformly over
+            numbers of operations and boxes, which leaves many boxes unchanged.
         scenarios: Ask everything about this many scenarios instead of drawing questions.
-        form: `question` asks `What does Box 0 contain?`. `t5` is the form in which the paper fine-tunes T5, as in the
-            files of `d2e data boxes --format t5`: the prompt ends in a masked statement, and the answer fills it in.
+        form: `question` asks `What does Box 0 contain?`. `t5` is the form in which the paper fine-tunes T5: the prompt
+            ends in a masked statement, and the answer fills it in.
         variant: A published way to separate training from evaluation; see `data_builders.boxes.scenarios`.
         seed: Overrides the build's seed.
     """

@@ -39,10 +39,9 @@ class Wording:
 
     Attributes:
         alternate: Use the other wording instead of the plain one.
-        move_contents: Say `the contents` if an operation moves everything in a box. The moved things then follow from
-            earlier sentences only.
+        move_contents: Say `the contents` if an operation moves everything in a box.
         names: Thing → its name; other things have their own names.
-        omit_modifiers: Leave out the modifier of a thing that is taken if no other thing in the box has its noun.
+        omit_modifiers: Leave out the modifier of a thing if no other thing in the box has its noun.
     """
 
     alternate: bool = False
@@ -95,7 +94,6 @@ class Wording:
         )
 
     def sentences(self, scenario: Scenario) -> list[str]:
-        """Return the operations as sentences."""
         return [self.operation(*step) for step in zip(scenario.operations, scenario.states, strict=False)]
 
     def leaves_open(self, operation: Operation, before: State) -> bool:

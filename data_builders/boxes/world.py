@@ -1,8 +1,7 @@
 """The Boxes world (Kim & Schuster, ACL 2023): boxes that hold things, and operations that change what they hold.
 
-This module has no sentences, samples or splits: a scenario is an initial state and operations. Each draw follows the
-published generator (`sample_operation_sequences`), so states and operations have the same distribution. All draws use
-Python's own generator, so a seed gives the same world everywhere.
+Each draw follows the published generator (`sample_operation_sequences`), so the distribution is the same. All draws
+use Python's own generator, so a seed gives the same world everywhere.
 """
 
 from __future__ import annotations
@@ -62,10 +61,9 @@ class World:
 
     Attributes:
         max_objects: Most things in a box.
-        expected_objects: Mean of the Poisson draw of a box's initial contents, clipped at `max_objects`. Half of it,
-            rounded down, but at least 1, is the mean of the draw of how many things an operation puts in.
+        expected_objects: Mean of the Poisson draw of a box's initial contents, clipped at `max_objects`. An operation
+            puts in half as many on average, rounded down, but at least 1.
         operations: Number of operations in a scenario.
-        objects: The names of all things.
     """
 
     boxes: int

@@ -1,7 +1,6 @@
-"""The dataset card: a build's manifest as the Hub's README.md, for a reader who has nothing else.
+"""The dataset card: a build's manifest as the Hub's README.md; the same manifest gives the same bytes.
 
-The card depends only on the manifest, so the same manifest gives the same bytes. The Hub and `datasets.load_dataset`
-read its front matter: the licences, and the file of each split.
+The Hub and `datasets.load_dataset` read its front matter: the licences, and the file of each split.
 """
 
 from __future__ import annotations
@@ -150,5 +149,4 @@ def _cell(text: str) -> str:
 
 
 def _row(cells: Iterable[str | int]) -> str:
-    """Return a row of a Markdown table, whole numbers with commas."""
     return f"| {' | '.join(_cell(f'{cell:,}' if isinstance(cell, int) else cell) for cell in cells)} |"

@@ -38,7 +38,6 @@ class Build:
         rows: Split → rows in the order of writing.
         parts: Entries of the manifest that the steps made.
         swaps: Split → dataset → counts of swapped rows.
-        warnings: One line each.
         failures: Dataset → why it is not in the result.
         counts: (dataset, split, relation, format) → rows, by the suite's names of datasets.
         manifest: The manifest without its outputs.
@@ -71,8 +70,7 @@ class Build:
 def open_build(options: BuildOptions, splits: Sequence[Split] = SPLITS) -> Build:
     """Find or download all raw files, also those of benchmarks, report missing ones at once, and read the rest.
 
-    Raises:
-        UserError: as for `read_datasets`; or a set in fixed ratios lacks a dataset, and `allow_shortfall` is off.
+    UserError as for `read_datasets`, or if a set in fixed ratios lacks a dataset without `allow_shortfall`.
     """
     suite = options.suite
     located = locate(options, pick_sources(options.datasets), splits)
@@ -107,10 +105,7 @@ def _report_missing(options: BuildOptions, located: dict[str, Located], tests: d
 
 
 def read_tests(build: Build) -> None:
-    """Read the test rows that must not be trained on: of the suite's benchmarks, and of `--against`.
-
-    UserError if a file of `--against`, or an existing raw test file, cannot be read.
-    """
+    """Read the test rows that must not be trained on: of the suite's benchmarks, and of `--against`."""
     options, names = build.options, list(build.located_tests)
     rows, unread, bad = dict[str, list[EventSample]](), dict[str, str](), dict[str, int]()
     if names:

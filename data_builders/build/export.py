@@ -51,7 +51,6 @@ def export(
     Args:
         data: Build folder, or file of samples.
         prompt_set: Name or file of the wording.
-        overwrite: Replace an earlier export in `out`.
 
     Raises:
         UserError: `out` exists, the data cannot be read, a refined view is missing, or the format cannot hold a row.

@@ -1,7 +1,6 @@
 """Draw an instruction set of a fixed size from several datasets in fixed ratios (PIPER paper, section 3.1).
 
-Candidates are judged in a seeded order until a dataset's quota is full, so a language-model judge is asked about no
-more samples than needed.
+Candidates are judged in a seeded order until a quota is full, so the judge is asked no more than needed.
 """
 
 from __future__ import annotations

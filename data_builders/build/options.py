@@ -28,9 +28,7 @@ class BuildOptions:
 
     Attributes:
         datasets: Names, or files that describe own data, in the order in which their rows are written.
-        out: Folder for the results.
         raw: Folder with the raw files as `<dataset>/<file>`; None downloads them.
-        seed: Seed of every draw.
         skip_bad: Put bad raw rows aside instead of stopping at the first.
         settings: `KEY=VALUE` texts such as `boxes.boxes=3` or `refine.threshold=0.5`.
         suite: Build only this suite's split.
@@ -40,9 +38,7 @@ class BuildOptions:
         swap: Share of each dataset's training rows whose entity is swapped.
         swap_test: Share of each dataset's test rows that get a twin with another entity.
         against: Benchmark files or build folders whose rows must not be trained on.
-        overwrite: Replace a build in `out`.
         judge: Language model that filters and refines training samples; None for rules.
-        judge_jobs: Tasks of the judge.
     """
 
     datasets: Sequence[str]
@@ -76,13 +72,9 @@ _FILE = "_file"
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked settings.
+    """Checked settings; `sources` are options by dataset name.
 
-    Attributes:
-        sources: Options by dataset name.
-        files: Raw files that the user chose among an input's candidates, by dataset name and input key.
-        refiner: Options of the rule refiner.
-        swap: Options of swaps.
+    `files` are raw files that the user chose among an input's candidates, by dataset name and input key.
     """
 
     sources: Mapping[str, SourceOptions]

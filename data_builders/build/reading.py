@@ -42,7 +42,6 @@ class Reading:
     """All datasets that could be read, and the errors of the others.
 
     Attributes:
-        settings: Options of the datasets, of the refiner and of swaps.
         folders: The user's folders of raw files; the manifest must not name them.
         failures: Dataset → its first error, damaged raw files before missing ones.
         lost: Dataset → splits that could not be read, if others could.
@@ -138,11 +137,7 @@ def read_datasets(
 
 
 def pick_sources(names: Iterable[str]) -> list[Source]:
-    """Return the sources by name, or by the file that describes own data; each once.
-
-    Raises:
-        UserError: an unknown name, no name, a wrong description, or own data with the name of another dataset.
-    """
+    """Return the sources by name, or by the file that describes own data; each once. UserError if one is unusable."""
     sources: dict[str, Source] = {}
     for name in names:
         source = own_source(name) or SOURCES.get(name)

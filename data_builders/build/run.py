@@ -1,7 +1,6 @@
 """Build datasets: a table of steps, from raw files to Parquet, manifest and card.
 
-Files are written after everything is built. If a dataset's raw file is missing or damaged, the other datasets are
-still written, and the result names it.
+If a dataset's raw file is missing or damaged, the others are still written, and the result names it.
 """
 
 from __future__ import annotations
@@ -170,9 +169,8 @@ def build(options: BuildOptions) -> Build:
 def estimate_models(options: BuildOptions) -> str:
     """Return the requests and costs of the judge, one line per job, and the time of refining by likelihood.
 
-    Reads the raw files, and writes nothing. For a suite with ratios it counts the samples that are judged first. Each
-    one that the judge rejects is replaced by another, so the true number is larger by the rejected share. UserError if
-    no model is asked, or if nothing can be read.
+    For a suite with ratios, only the samples that are judged first count: replacements of rejected ones come on top.
+    UserError if no model is asked, or if nothing can be read.
     """
     by_likelihood = _check_models(options).by == "likelihood"
     if options.judge is None and not by_likelihood:

@@ -18,10 +18,7 @@ from d2e_sft.util.files import load_package_yaml
 
 @dataclass(frozen=True)
 class ContextBounds:
-    """Bounds on the words (separated by blanks) of a training sample's context; None for no bound.
-
-    UserError if the lower bound is above the upper one.
-    """
+    """Bounds on the words (separated by blanks) of a training sample's context; None for no bound."""
 
     least: int | None = None
     most: int | None = None
@@ -52,14 +49,12 @@ class Suite:
 
     Attributes:
         name: Value of `--suite`.
-        title: Title of the dataset card.
         summary: Description in one line of help.
         split: The split that is written.
         datasets: The sources, in the order of the rows.
         published: Published counts to compare with.
         ratios: Dataset → percentage of the drawn set; empty if all rows are taken.
         size: Number of rows to draw; 0 if all are taken.
-        bounds: Limits on the length of its contexts.
         disjoint_from: Suites whose test rows it must not contain.
         optional: Datasets that only some users can get; the suite is complete without them.
         merged: (dataset, relation) → the name under which the suite counts these rows, if it differs.

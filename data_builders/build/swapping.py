@@ -32,8 +32,7 @@ def swap_tests(build: Build) -> None:
 def _swap(build: Build, option: str, share: float) -> None:
     """Swap rows of a split, dataset by dataset; UserError if no row can be swapped.
 
-    The habit of both rows of a pair is the usual answer of the training rows, else the original's answer (Longpre et
-    al. 2021). Own datasets also lend answers of a wider kind, and those of training rows to test rows.
+    Own datasets also lend answers of a wider kind, and those of training rows to test rows.
     """
     if not share:
         return

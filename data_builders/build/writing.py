@@ -1,8 +1,7 @@
 """Write a finished build, an export of one, or its rows again with other fields: all files at once, or none.
 
-Files are first written to a temporary folder and moved at the end, the manifest last. So a build that fails or is
-killed leaves the results of an earlier one, and a manifest that matches them. The next build removes the temporary
-folders of killed ones.
+Files are written to a temporary folder and moved at the end, the manifest last. So a build that fails or is killed
+leaves an earlier one intact. The next build removes the temporary folders of killed ones.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
-    """Raise UserError, before any work, for a folder that cannot be written or has files that no build wrote.
-
-    Also for a build in it, unless `overwrite` replaces that.
-    """
+    """Raise UserError, before any work, for a folder that cannot be written, has other files, or a build to keep."""
     remedy = "name another folder with --out"
     refuse_no_place(out, str(out), "the results", remedy)
     others = [name for name in _FILES if (out / name).exists()]
@@ -54,10 +50,7 @@ def check_target(out: Path, *, overwrite: bool) -> None:
 def write_build(
     out: Path, rows: Mapping[Split, Sequence[EventSample]], bad: Sequence[BadRow], description: Mapping[str, Any]
 ) -> list[Path]:
-    """Write `<split>.parquet` for each split with rows, `bad_rows.jsonl`, `manifest.json` and `README.md`.
-
-    Arguments, result and errors are those of `write_outputs`.
-    """
+    """Write `<split>.parquet` for each split with rows, `bad_rows.jsonl`, and what `write_outputs` writes."""
 
     def fill(staging: Path) -> None:
         for split in filter(rows.get, SPLITS):
@@ -75,9 +68,8 @@ def write_outputs(
     card: Callable[[Mapping[str, Any]], str],
     earlier: Iterable[str],
 ) -> list[Path]:
-    """Write the files that `fill` puts into a folder, with a manifest and a card, into `out`.
-
-    Return them, manifest and card last; UserError if one cannot be written.
+    """Write the files that `fill` puts into a folder, with a manifest and a card, into `out`; return them in this
+    order.
 
     Args:
         description: The manifest without its `outputs`.
@@ -112,10 +104,7 @@ def _is_leftover(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Rows by the name of their split (or of their file), and where they are written again.
-
-    `manifest` is that of the build; None for a file.
-    """
+    """Rows by split (or file) that are written again, with the manifest of their build; None for a file."""
 
     rows: dict[str, list[EventSample]]
     out: Path
@@ -138,10 +127,8 @@ class Rewriting:
 
 
 def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
-    """Read the rows of a build folder or a file, to be written to `out`.
-
-    UserError, before anything is read, if `data` is missing, or if `out` is of another kind, is `data` itself, or
-    cannot be written. Also if it exists, unless `overwrite` replaces it.
+    """Read the rows of a build folder or a file, to be written to `out`; UserError, before reading, if `out` is
+    unsuitable.
     """
     if out.resolve() == data.resolve():
         raise UserError(f"--out {out}: is also the input; expected another place", "name another one")

@@ -48,10 +48,7 @@ def files_of(path: Path, splits: Collection[Split] = SPLITS) -> list[Path]:
 
 
 def answerless(rows: Sequence[EventSample]) -> str:
-    """Return a warning if a twentieth of the free answers or more are not in their contexts, or "".
-
-    Empty contexts are not counted.
-    """
+    """Return a warning if at least a twentieth of the free answers are not in their non-empty contexts, or ""."""
     read = [row for row in rows if row.format in ("qa", "chat") and row.context.strip()]
     lacking = [row.id for row in read if not has_answer(row)]
     if 20 * len(lacking) < len(read) or not lacking:

@@ -41,12 +41,10 @@ class HabitOptions(SourceOptions):
     Attributes:
         things: Number of things in questions.
         places: Number of their possible places.
-        things_per_story: Things in a story.
         moves: Moves in a story.
         strength: Share of the training samples in which the thing in question ends at its habitual place.
         prior: `new` draws the habits with the seed; `pretrained` takes things whose usual place a pretrained model
             knows (plate → kitchen).
-        train_samples: Training samples, a share `strength` of them aligned.
         dev_samples, test_samples: Aligned samples, and as many conflict samples.
         train_unanswerable: Additional training samples in which the thing is taken away; their answer is `unknown`.
         test_unanswerable: The same in the test.
@@ -145,10 +143,7 @@ class Story(NamedTuple):
 
 
 def read(job: Job) -> SplitSamples:
-    """Generate all splits, the test first, so that it does not depend on the others.
-
-    UserError if there are too few different stories for the wanted samples.
-    """
+    """Generate all splits, the test first, so that it does not depend on the others; UserError for too few stories."""
     options: HabitOptions = job.options
     seed = job.seed if options.seed is None else options.seed
     world = _draw_world(options, random.Random(f"{seed}/habit"))

@@ -27,12 +27,10 @@ def read_questions(
     The id of a row without one is its line, or in Parquet and JSON arrays its item.
 
     Args:
-        file: `.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; or a description (YAML), whose only or `test` file is
-            read.
+        file: A file of rows; or a description (YAML), whose only or `test` file is read.
         mapping: A description of own data whose columns, format, separator and options apply to `file`.
         fmt: Format of rows without one, if there is no description. None means scq if they have options, else qa.
-        relation: Relation of rows without one, if there is no description. Prompts mention events unless it is
-            `none`.
+        relation: Relation of rows without one, if there is no description. Prompts mention events unless it is `none`.
         skip_bad: Put bad rows aside instead of stopping at the first.
 
     Raises:
@@ -84,16 +82,13 @@ class _QuestionParser(RowParser):
 
     @property
     def columns(self) -> list[str]:
-        """The columns that every row must have."""
         return [name for name in super().columns if name != self.spec.columns.answer]
 
     @property
     def optional(self) -> list[str]:
-        """The columns that are read if present."""
         return [*super().optional, *(() if self._described else ("format", "options", "relation"))]
 
     def __call__(self, row: Row) -> EventSample:
-        """Return the sample of a row; errors as for `RowParser`."""
         if not self._described:
             likely = "scq" if row.fields.get("options") else "qa"
             given = {

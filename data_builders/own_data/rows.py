@@ -22,11 +22,7 @@ _TAG = "<context>"  # place of a conversation's context by default
 
 
 class RowParser:
-    """Converts the rows of a file to samples.
-
-    Attributes:
-        has_ids: whether rows have ids of their own; None before the first row.
-    """
+    """Converts the rows of a file to samples; `has_ids` says whether they have ids, None before the first row."""
 
     def __init__(self, spec: OwnSpec, raw: RawInput) -> None:
         self.spec, self.raw = spec, raw
@@ -34,9 +30,8 @@ class RowParser:
         self._first_line: dict[str, int] = {}
 
     def read(self) -> list[EventSample]:
-        """Return the samples of the file.
-
-        UserError for a bad row that is not skipped, or if no conversation has a context in the named place.
+        """Return the samples; UserError for a bad row that is not skipped, or if no conversation has the context's
+        place.
         """
         if not self.spec.by_turns:
             return self.raw.parse(self.rows(), self)

@@ -29,9 +29,7 @@ def how_to_describe(name: str) -> str | None:
 def own_source(name: str) -> Source | None:
     """Return the source of a description, or of an address on the Hub; None for other names.
 
-    Raises:
-        UserError: a description or one of its files is missing or wrong; or a dataset of the Hub cannot be fetched, or
-            its columns are not those of conversations or of context, question, answer.
+    UserError if a description, one of its files or the Hub's dataset is missing or unusable.
     """
     if is_hub(name):
         path, spec = _hub_spec(name)

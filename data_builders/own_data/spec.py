@@ -1,7 +1,6 @@
 """The YAML file that describes own data: its files, its format, and the columns of each part of a sample.
 
-All values are read as text: YAML would turn a label `yes` into true and a label `01` into 1, which the texts of the
-data would not match.
+All values are read as text: YAML would turn a label `yes` into true and `01` into 1, which match no text of the data.
 """
 
 from __future__ import annotations
@@ -78,9 +77,7 @@ class OwnSpec(BaseModel):
     Attributes:
         train, dev, test: A file, relative to the description. dev and test may instead be a share of train (`0.1`). It
             is drawn with the seed and shares no context with the rest.
-        format: Format of all rows.
         relation: Relation of all rows; None reads it from its column, and is `none` without one.
-        columns: Columns of the parts of a sample.
         labels: The nli label of each value of the answer column.
         answer_as: How scq and mcq name the correct option: by its text, its letter (A, B, …) or its number.
         separator: Separates texts in one cell: options, answers of mcq, and, if set, accepted answers of qa. None
@@ -93,7 +90,7 @@ class OwnSpec(BaseModel):
         loss: The assistant turns of a conversation to train on.
         rows: Number of rows from each split of a dataset on the Hub or a folder of `datasets`; None takes all.
         weight: Number of training rows to draw for each row of a dataset with weight 1.
-        name: Name of the dataset; empty for the file name of the description without its ending.
+        name: Empty for the file name of the description without its ending.
         licence: Licence of the rows. Rows without one are not published.
     """
 

@@ -1,10 +1,9 @@
 """Measure how well the question, in nli the hypothesis, predicts the answer without the context.
 
-A dataset whose answers follow from the question does not measure use of the context. There are two baselines. One is
-the share of the more frequent label. The other is the five-fold cross-validated accuracy of a classifier of the
-hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in the same fold, so that nothing
-learnt about a premise helps with another question about it. Options are classified as right or wrong, each with its
-question. A free answer is that of the most similar question.
+There are two baselines. One is the share of the more frequent label. The other is the five-fold cross-validated
+accuracy of a classifier of the hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in
+the same fold, so nothing learnt about a premise helps with another question about it. Options are classified as right
+or wrong, each with its question. A free answer is that of the most similar question.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ class ContextFree:
     """Two baselines that never see the context.
 
     Attributes:
-        n: Number of rows.
-        contexts: Number of different premises among them.
+        contexts: Number of different premises among the rows.
         majority_share: Share of the majority label.
         accuracy: Accuracy of the classifier on rows that it was not trained on; None if there are too few rows.
         standard_error: Standard error of the accuracy, as if rows were independent.
@@ -92,9 +90,8 @@ def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree
 
 
 def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
-    """Return the accuracy of a classifier of `texts`, one per row, on rows whose premises it was not trained on.
-
-    None if there are so few rows that a fold could lack a label or a premise.
+    """Return the accuracy of a classifier of `texts`, one per row, on rows with unseen premises; None for too few
+    rows.
     """
     answers, contexts = [sample.answers[0] for sample in samples], [sample.context for sample in samples]
     labels = Counter(answers)
@@ -113,9 +110,8 @@ def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed
 def accuracy_by_places(samples: Sequence[EventSample], contexts: Sequence[str], seed: int = 0) -> float | None:
     """Return the accuracy of a classifier that also sees the places of the hypothesis' words; None for too few rows.
 
-    It sees the third of the context in which each word is (`word_0` for the first). So it knows the order of events,
-    which is the least that a context tells. Where it does no better with a context than without, it cannot compare
-    refiners.
+    It sees the third of the context in which each word is (`word_0` for the first), and so the order of events, the
+    least that a context tells. Where the context does not help it, it cannot compare refiners.
 
     Args:
         samples: nli rows of one dataset.

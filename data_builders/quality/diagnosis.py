@@ -1,7 +1,4 @@
-"""What is known of data before any training: can its answers be guessed, found and revised; and what follows from it.
-
-The recommendation is the first rule of `advice.yaml` that fits.
-"""
+"""Tell before any training whether answers can be guessed, found and revised, and what `advice.yaml` recommends."""
 
 from __future__ import annotations
 
@@ -260,12 +257,10 @@ def _accuracy(alone: ContextFree) -> str:
 def diagnose(
     samples: Sequence[EventSample], habits: Sequence[EventSample], seed: int = 0, *, is_own: bool = False
 ) -> list[Group]:
-    """Describe rows by dataset and format.
+    """Describe training rows by dataset and format.
 
     Args:
-        samples: Training rows.
-        habits: Rows that a model has tagged (`d2e data tag`); some of the samples, or none.
-        seed: Of the folds and swaps.
+        habits: Those of the samples that a model has tagged (`d2e data tag`); may be empty.
         is_own: Own data, whose swaps have more to choose from.
     """
     groups = []

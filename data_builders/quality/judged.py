@@ -44,11 +44,8 @@ KEPT = frozenset({Verdict.SUPPORTED, Verdict.NOT_JUDGED})
 def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[Verdict]:
     """Return whether each sample's context supports its answer, in order.
 
-    Without a judge, a qa sample is supported if the context has every content word of one of its accepted answers, in
-    any inflection. Samples of other formats are not judged.
-
-    Raises:
-        UserError: the judge cannot be asked.
+    Without a judge, a qa sample is supported if the context has every content word of an accepted answer, in any
+    inflection. Samples of other formats are not judged.
     """
     if judge is None:
         return [_by_rule(sample) for sample in samples]

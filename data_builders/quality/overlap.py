@@ -51,8 +51,7 @@ _NATIVE_IDS = ("idx", "story_id")
 class Match(NamedTuple):
     """A training row and a benchmark row that it overlaps with.
 
-    `similarity` is 1 for an exact match, else the Jaccard similarity; `text` is the training row's id, context or
-    question.
+    `similarity` is 1 for an exact match; `text` is the training row's id, context or question.
     """
 
     key: Key
@@ -166,8 +165,7 @@ def find_overlap(
 ) -> Overlap:
     """Return exact and near overlap of a training set with each benchmark set.
 
-    Near-duplicates have a Jaccard similarity of at least `threshold`. With `train_templates`, templates of the
-    training set are set aside, too, not only those of the benchmark.
+    With `train_templates`, templates of the training set are set aside, too, not only those of the benchmark.
     """
     rows = [_KeyedRow(sample) for sample in train]
     result = Overlap(len(rows), threshold)
@@ -200,7 +198,6 @@ class _KeyedRow:
     Attributes:
         words: Words of the context, and of the question with its options.
         context, question: The texts without letter case, blanks and punctuation.
-        keys: A row with an equal key matches.
         is_specific: Whether the question is long enough and not a template.
     """
 
@@ -312,9 +309,8 @@ def _by_text(key: Key, rows: Sequence[_KeyedRow]) -> dict[Words, list[int]]:
 def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) -> dict[tuple[int, int], float]:
     """Return the similarity of each pair of a left and a right text that reaches a `threshold` above 0, by places.
 
-    The result is exact. A text that is near another shares at least the share `threshold` of its n-grams with it, so
-    one of its few rarest n-grams is in both. Only texts with one of those are compared (prefix filter, Chaudhuri et
-    al. 2006).
+    The result is exact. Near texts share at least the share `threshold` of their n-grams, so one of the few rarest is
+    in both. Only such texts are compared (prefix filter, Chaudhuri et al. 2006).
     """
     similar: dict[tuple[int, int], float] = {}
     for gram, least, most in ((SHORT_GRAM, SHORT_GRAM, ceil(SHORT_TEXT / threshold)), (LONG_GRAM, SHORT_TEXT, 0)):

@@ -1,7 +1,4 @@
-"""Statistics of a data set: counts, lengths of the three views, labels, and baselines without the context.
-
-They are plain values, as `--json` writes them; the terminal and the page show the same tables.
-"""
+"""Statistics of a data set: counts, lengths of the three views, labels, and baselines without the context."""
 
 from __future__ import annotations
 
@@ -40,17 +37,13 @@ _Update = Callable[[int], object]  # is called with the number of rows that were
 def compute_stats(
     sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str = "default", seed: int = 0
 ) -> dict[str, Any]:
-    """Return statistics of every set, split and dataset (`groups`), in this order.
+    """Return statistics of every set, split and dataset (`groups`) as plain values, as `--json` writes them.
 
     `left_out` says which measures of nli rows are missing, why and what to do, if any are.
 
     Args:
         tokenizer: a name for `d2e_sft.model.loading`, or `words`.
-        prompt_set: wording of the prompts that are measured.
         seed: of the folds of the hypothesis-only baseline.
-
-    Raises:
-        UserError: no such tokenizer or prompt set.
     """
     measure = _measure(tokenizer, prompt_set)
     members: dict[tuple[int, int, str], list[EventSample]] = defaultdict(list)

@@ -1,12 +1,10 @@
 """Download official files to the cache: resumable, checked against the published checksum, complete or absent.
 
-A file is written to `<name>.partial`, which a later run resumes with an HTTP Range request. It gets its name after its
-checksum was verified, and the checksum is verified again whenever the cached file is used. A file without a published
-checksum is resumed only if the server confirms by its ETag that it is still the same. `pooch` cannot resume, and
-`huggingface_hub` only downloads from the Hub.
+A file is written to `<name>.partial`, which a later run resumes with an HTTP Range request. It is renamed after its
+checksum was verified, and verified again whenever the cached file is used. A file without a checksum is resumed only
+if its ETag is still the same. `pooch` cannot resume, and `huggingface_hub` only downloads from the Hub.
 
-Only the named member of an archive is read, and the caller names the target. Paths inside the archive decide nothing,
-so an archive that was tampered with cannot write anywhere else.
+Paths inside an archive decide nothing, so an archive that was tampered with cannot write anywhere else.
 """
 
 from __future__ import annotations
@@ -44,13 +42,9 @@ class DamagedFileError(UserError):
 
 
 def fetch(folder: str, file: RawFile) -> Path:
-    """Return the path of an official file in the cache; download and unpack it if needed.
+    """Return the path of an official file in the cache; download and unpack it if needed. UserError if this fails.
 
-    Args:
-        folder: the dataset's folder in the cache and in `--raw`.
-
-    Raises:
-        UserError: it has no address, or the host cannot be reached, lacks the file or sends something else.
+    `folder` is the dataset's folder in the cache and in `--raw`.
     """
     if not file.url:
         raise UserError(f"{folder}/{file.name}: has no address to download it from", remedy=how_to_get(folder, file))
@@ -178,11 +172,8 @@ def _resume(file: RawFile, partial: Path, tag: Path, title: str) -> None:
 def extract_member(archive: Path, member: str, target: Path) -> None:
     """Write the file `member` of a zip or tar archive to `target`, all of it or nothing.
 
-    A member without a folder in its name is found in any folder of the archive.
-
-    Raises:
-        DamagedFileError: the archive is damaged, lacks the file, or the file is too large, a link or a folder.
-        UserError: the target cannot be written.
+    A member without a folder in its name is found in any folder of the archive. DamagedFileError if the archive lacks
+    it, or if it is too large, a link or a folder.
     """
     try:
         with replacing(target) as partial, partial.open("wb") as out:

@@ -15,13 +15,9 @@ def source(
 ) -> Source:
     """Return a source with the facts of a YAML file, by default the one that has the module's name.
 
-    The keys of the file are those of `Source`. Each of `inputs` has a `key`, `splits` and candidate `files`. A file
-    has the keys of `RawFile`. Its `url` is relative to `base` and may be left out if it equals the name. `commit`
-    applies to relative addresses.
-
-    Args:
-        read: Turns the raw files into the rows of each split.
-        options: The model of the source's options.
+    The keys of the file are those of `Source`. Each of `inputs` has a `key`, `splits` and candidate `files`, with the
+    keys of `RawFile`. A `url` is relative to `base` and may be left out if it equals the name. `commit` applies to
+    relative addresses.
     """
     path = Path(module).with_suffix(".yaml")
     facts = load_package_yaml(path)

@@ -60,9 +60,6 @@ def locate_files(
     Args:
         raw: folder with `<dataset>/<file>`; None downloads.
         chosen: the user's choices among the candidates of an input, by input key.
-
-    Raises:
-        UserError: no such folder, or no candidate has the chosen name.
     """
     if raw is not None and source.own is None and not raw.is_dir():
         raise UserError(f"--raw {raw}: no such folder; expected a folder with raw files as DATASET/FILE")

@@ -76,7 +76,6 @@ class RawInput:
     """One raw file that is read for one split.
 
     Attributes:
-        split: The split that the file's rows go to.
         name: The file's path inside the dataset's folder, with `/`; safe to write into outputs.
         path: Its path on this machine; only for messages.
         format, licence: Format and licence of the samples made from it.
@@ -278,7 +277,6 @@ class RawInput:
             raise self._error(f", line {line}: not UTF-8 text ({error})", _AS_UTF8 if self.own_spec else "") from None
 
     def _json(self, kind: type[list[Any]] | type[dict[str, Any]]) -> tuple[str, Any]:
-        """Return the text of a file that is one JSON array or object, and its value."""
         text = self._text()
         try:
             value = decode_json(text)
@@ -317,18 +315,13 @@ class RawInput:
         return f"name the delimiter in {self.own_spec}, perhaps `delimiter: {json.dumps(other)}`"
 
     def _error(self, problem: str, remedy: str = "") -> UserError:
-        """Return the error of a damaged file."""
         return UserError(f"{self.path}{problem}", remedy=remedy or _damaged(own=bool(self.own_spec)))
 
 
 def read_bytes(path: Path, *, own: bool = False) -> bytes:
     """Return the content of a file, unpacked if its first bytes say that it is a gzip file, whatever its name.
 
-    `own` is a user's file, which no builder can download.
-
-    Raises:
-        UserError: it is empty, breaks off, unpacks to too much, or is no data at all: a web page, an error message, an
-            archive, UTF-16. The message says what the file is and how it begins.
+    UserError if it is damaged or no data at all. `own` is a user's file, which no builder can download.
     """
     content = path.read_bytes()
     if content.startswith(_GZIP_MARK):

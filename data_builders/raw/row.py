@@ -76,10 +76,8 @@ class Draft:
     Attributes:
         relation, context: None if the row has no usable one, so that a filter leaves it out.
         id: Unique within dataset and split; empty for the number.
-        meta: Further entries of the sample's meta.
         record_number: Whether to record the number in meta.
         refined_context: The part of the context that the answer needs, if the row says so.
-        subset, habit: See `EventSample`.
         extra: Further values for filters, which the sample does not have.
     """
 
@@ -112,10 +110,7 @@ def cut(text: str, length: int = 200) -> str:
 
 
 def check_values(row: dict[str, Any]) -> None:
-    """Reject a row with a flaw, a NUL or a lone surrogate (half a character) anywhere, in keys and unused fields too.
-
-    BadRowError names the first such value.
-    """
+    """Reject a row with a flaw, a NUL or a lone surrogate (half a character), in keys and unused fields too."""
     left: list[tuple[str, Any]] = [("", row)]
     while left:  # without recursion, since rows may nest deeply
         path, value = left.pop()
@@ -137,14 +132,10 @@ def check_values(row: dict[str, Any]) -> None:
 
 
 def decode_json(text: str) -> Any:
-    """Return the JSON value that the text is.
+    """Return the JSON value that the text is; JSONDecodeError, or RecursionError if it nests too deeply.
 
     Python's decoder accepts NaN, and the last of two equal keys. A `Flaw` takes the place of such a value, so that one
     bad item of an array does not cost the array.
-
-    Raises:
-        json.JSONDecodeError: it is not JSON, or breaks off.
-        RecursionError: it nests too deeply.
     """
     return json.loads(
         text,

@@ -1,7 +1,6 @@
 """A source: official files, licence, options, and a function from raw files to samples.
 
-A source does not look for files: `build` finds each one in `--raw`, or downloads and checks it, and passes paths in
-a `Job`. So a source is a plain function that is easy to run on a fixture.
+`build` finds or downloads the files and passes their paths in a `Job`, so a source is easy to run on a fixture.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ MOST_SAMPLES = 1_000_000  # to generate for a split and subset; all are in memor
 class SourceOptions(BaseModel):
     """Options of every source; a source with more, or with another default, derives its own model.
 
-    Attributes:
-        answer_in_context: Leave out rows whose context has none of the accepted answers, in any letter case.
+    `answer_in_context` leaves out rows whose context has none of the accepted answers, in any letter case.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,10 +40,9 @@ class RawFile:
 
     Attributes:
         name: Path inside the dataset's folder, in `--raw` and in the cache.
-        url: Its address, at a fixed commit if possible; empty if it cannot be downloaded.
+        url: At a fixed commit if possible; empty if it cannot be downloaded.
         commit: That commit, or another name of the version; empty if unknown.
-        sha256: Checksum of the published bytes; empty if unknown.
-        bytes: Size of the file; 0 if unknown.
+        sha256, bytes: Of the published file; empty and 0 if unknown.
         member: Path of the file inside the archive (zip or tar) at `url`; empty if `url` is the file.
         by_hand: Steps to get a file that cannot be downloaded (registration, no public address).
         substitute: How the file differs from the official one that it replaces, in one clause; else empty.
@@ -71,7 +68,6 @@ class Input:
         key: its name for the source; `KEY_file` is its option on the command line.
         candidates: the forms, the official one first. The first that exists in `--raw` is read, or without `--raw` the
             first that can be downloaded.
-        splits: the splits that need it.
     """
 
     key: str
@@ -92,11 +88,9 @@ class FilterStep:
 
 @dataclass
 class SplitRows(Generic[RowT]):
-    """The rows of one split between raw rows and samples, with the filters applied so far.
+    """The rows of one split between raw rows and samples, with the filters applied so far, in order.
 
-    Attributes:
-        rows_read: raw rows that could be read, before any filter; by default the number of rows.
-        filters: in the order of application.
+    `rows_read` counts the readable raw rows before any filter; by default all rows.
     """
 
     rows: Sequence[RowT]
@@ -150,7 +144,6 @@ class Source:
         notes: Remarks for readers of the manifest, by topic.
         folder: The dataset's folder in `--raw`, if it differs from the name.
         redistribution: Why the rows must not be republished, in one clause; empty if the licence allows it.
-        splits: The splits it has.
         others: Official files that no split needs, but the dataset's own benchmark does.
         prompt, system: Wording of chat rows; see `prompt_turns`.
         own: Description of a user's own data; None for published datasets.

@@ -1,9 +1,8 @@
 """Refined contexts by a judge, which deletes the irrelevant words of a context and cannot write any.
 
-A reply is checked: its words must be a subsequence of the context's, letter case and punctuation aside. If they are
-not, the judge is asked once more with the first word that is wrong. If that fails, it is asked for whole sentences:
-the prompt numbers them, and the reply is their numbers. An invalid choice is rejected; such samples and undecided ones
-go to the rule refiner.
+The words of a reply must be a subsequence of the context's, letter case and punctuation aside. If they are not, the
+judge is asked once more with the first word that is wrong. If that fails, it is asked for the numbers of whole
+sentences. Samples with an invalid choice and undecided ones go to the rule refiner.
 """
 
 from __future__ import annotations
@@ -54,9 +53,6 @@ def judge_refine(
 
     Return the samples in order, and the number of each outcome. `meta.refiner` of a sample is `judge` or `rules`; one
     that already has a refined context stays as it is.
-
-    Raises:
-        UserError: The judge cannot be reached, or its budget is spent.
     """
     found = {place: outcome for place, sample in enumerate(samples) if (outcome := _before_asking(sample, judge))}
     asked = [place for place in range(len(samples)) if place not in found]
@@ -121,10 +117,7 @@ def _prompt(job: str, sample: EventSample, text: str) -> Prompt:
 
 
 def _read_text(reply: str) -> str | None:
-    """The text above a reply's closing line; None without that line, as in a reply that was cut off, or without text.
-
-    Fences around the text, as models like to write them, are left out.
-    """
+    """The text above a reply's closing line, without fences; None without text or that line, as in a reply cut off."""
     lines = [line for line in without_closing(reply).splitlines() if not line.startswith("```")]
     return "\n".join(lines).strip() or None if closing_value(reply, "Status") == "done" else None
 

@@ -44,12 +44,9 @@ _POINTED = 0.5
 
 
 class SpannedContext(BaseModel):
-    """A context as spans.
+    """A context as spans, with the number of words and the relevance of each.
 
-    Attributes:
-        words: The number of words of each span.
-        relevance: The relevance of each span to the question.
-        protected: Numbers of the spans that stay, with all that they need.
+    `protected` are the numbers of the spans that stay, with all that they need.
     """
 
     spans: list[Span]
@@ -109,13 +106,6 @@ class AnswerScorer:
 
     A model without a chat template continues the prompt as a text. All contexts of a sample are branches of one packed
     row, so what their prompts share goes through the model once.
-
-    Args:
-        name: of the model, as for `load_model`.
-        dtype: torch dtype of its weights.
-
-    Raises:
-        UserError: the model cannot be loaded.
     """
 
     def __init__(self, name: str, dtype: str = "float32") -> None:
@@ -202,7 +192,6 @@ class _Task(BaseModel):
         return (2 + removable) * (_FORM + sum(self.context.words))
 
     def decide(self, scorer: AnswerScorer) -> _Decision:
-        """Remove spans by the model's scores."""
         text, spans = self.sample.context, self.context.spans
         if not scorer.fits(self.sample):
             return _Decision(outcome=Outcome.TOO_LONG)
@@ -250,9 +239,6 @@ def refine_by(
 
     Return the samples in order and, by likelihood, the number of each outcome. `meta.refiner` is then `likelihood` or
     `rules`. A sample that already has a refined context stays as it is.
-
-    Raises:
-        UserError: The model cannot be loaded, or its results cannot be kept.
     """
     refined, counts = refine_samples(samples, options, labelled), Counter[Outcome]()
     if options.by == "rules":

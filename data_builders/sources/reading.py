@@ -25,7 +25,6 @@ class Filter:
     Attributes:
         name: Empty for a conversion, which is not recorded.
         keep: (rows, rows of the splits read before) → the rows that stay.
-        unit: What is counted.
     """
 
     name: str
@@ -120,9 +119,8 @@ def apply_filters(
 def move_share(
     rows: SplitRows[T], key: Callable[[T], Hashable], share: float, rng: random.Random, what: str, unit: str = "rows"
 ) -> list[T]:
-    """Remove the rows of a drawn share of the keys from a test, and return them for training.
-
-    `what` is the plural of the key, for the name of the filter.
+    """Remove the rows of a drawn share of the keys from a test, and return them for training; `what` is the keys'
+    plural.
     """
     keys = list(dict.fromkeys(map(key, rows.rows)))
     drawn = set(rng.sample(keys, round(share * len(keys))))
@@ -163,9 +161,8 @@ def reader(form: Forms, filters: Sequence[Filter] = ()) -> Callable[[Job], Split
 
 
 def read_source(job: Job) -> SplitSamples:
-    """Read the wanted splits of a source, without the rows that its option `answer_in_context` leaves out.
-
-    UserError if the option is on and the answers are labels.
+    """Read a source's wanted splits, filtered by `answer_in_context`; UserError if this is on and the answers are
+    labels.
     """
     wanted = job.options.answer_in_context
     if wanted and job.source.format == "nli":

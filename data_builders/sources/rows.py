@@ -41,12 +41,7 @@ class RawObject(BaseModel):
 
 
 class RawRow(RawObject):
-    """The fields that a source uses of a raw row.
-
-    Attributes:
-        number: Of its line, or of its item if the file is one JSON value.
-        key: Its key if the file is a JSON object of rows.
-    """
+    """The fields that a source uses of a raw row; `number` is that of its line, or of its item in a JSON value."""
 
     number: int
     key: str = ""
@@ -63,11 +58,7 @@ IfRule = Literal["substring", "word"]
 
 
 class IfOptions(SourceOptions):
-    """Options of a dataset whose conditional questions are known by an "if".
-
-    Attributes:
-        rule: Makes a question conditional if it has the letters "if" (substring) or the word.
-    """
+    """Options of a dataset whose conditional questions have the letters "if" (substring) or the word."""
 
     rule: IfRule = "substring"
 
@@ -94,7 +85,6 @@ class Form(Generic[M]):
     """How to read a raw file.
 
     Attributes:
-        model: The fields of a row.
         drafts: Turns a row into a draft of a sample, or into drafts or other rows that a filter turns into drafts.
         rows: Reads the file's rows; it depends on the file format.
     """

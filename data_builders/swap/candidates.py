@@ -1,6 +1,5 @@
-"""The other answers that may take the place of a sample's: from its options, word lists, other rows, or a model.
-
-Which one is taken, and whether it fits, `revise.py` decides.
+"""The other answers that may replace a sample's: from options, word lists, other rows, or a model. `revise.py`
+decides.
 """
 
 from __future__ import annotations
@@ -38,11 +37,10 @@ class SwapOptions(BaseModel):
     """Options of swaps; on the command line `swap.NAME=VALUE`.
 
     Attributes:
-        pools: Where other answers come from, in the order in which they are asked: `options` (the row's own options or
-            choices), `lists` (numbers, dates and word lists by type), `dataset` (answers of other rows) and, always
-            last, `model`. None: all of them, `model` if one is named.
+        pools: Where other answers come from, in this order: `options` (the row's own options or choices), `lists`
+            (numbers, dates and word lists by type), `dataset` (answers of other rows) and, always last, `model`. None:
+            all of them, `model` if one is named.
         model: Proposes answers: a folder, a Hub name or `builtin:…`.
-        dtype: Data type of the model's weights.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -90,7 +88,6 @@ class Writing:
 
     @cached_property
     def _lower(self) -> frozenset[str]:
-        """Words in lower case."""
         return frozenset(word for text in self._contexts for word in _LOWER.findall(text))
 
     @cached_property
@@ -100,9 +97,8 @@ class Writing:
         return frozenset(word for word in capitalised if word.casefold() not in self._lower)
 
     def fitted(self, other: str, answer: str) -> str:
-        """Return the other answer with an initial capital and a full stop only where the answer has them.
-
-        Names keep their capital, and abbreviations their stop.
+        """Return the other answer with an initial capital and a full stop only where the answer, a name or
+        abbreviation has one.
         """
         if other.endswith(".") and not answer.endswith(".") and not other.rpartition(" ")[2][:1].isupper():
             other = other.rstrip(".")
@@ -133,7 +129,6 @@ def same_form(answer: str, other: str) -> bool:
 
 
 def _opening(phrase: str) -> str:
-    """The kind of the first word."""
     parts = phrase.split()
     first = parts[0].casefold()
     groups = {
@@ -150,11 +145,7 @@ def _opening(phrase: str) -> str:
 
 
 class Candidates:
-    """The other answers that a dataset offers for each of its samples.
-
-    Attributes:
-        kinds: The kind of each sample's answer, in their order.
-    """
+    """The other answers that a dataset offers for each of its samples, whose answers are of `kinds`."""
 
     def __init__(
         self,
@@ -165,9 +156,7 @@ class Candidates:
     ) -> None:
         """Read the answers of the samples.
 
-        Args:
-            more: further rows of the dataset. If given, where no answer of a kind fits, those of both of a wider kind
-                (`wider`) are tried.
+        If no answer of a kind fits, those of a `wider` kind are tried, also from `more` rows of the dataset, if given.
         """
         self._samples, self._order, self._rng, self._more = samples, options.order, rng, more
         self._writing = Writing(sample.context for sample in samples)
@@ -247,7 +236,6 @@ class Candidates:
 
 
 def _written(sample: EventSample) -> str:
-    """The answer as the contexts write it."""
     return mentions.spelling(sample.answers[0], texts_of(sample)) or sample.answers[0]
 
 
@@ -263,14 +251,8 @@ def _can_be_lent(sample: EventSample, answer: str) -> bool:
 def propose(samples: Sequence[EventSample], answers: Sequence[str], options: SwapOptions) -> list[list[str]]:
     """Return the answers that a language model proposes in the place of each sample's; none for a reply without any.
 
-    The model sees the sentence with the answer, the question and the answer, and writes one other answer per line.
-    Replies are kept on disk like a judge's, so a killed build resumes.
-
-    Args:
-        answers: of the samples, as their contexts write them.
-
-    Raises:
-        UserError: the model cannot be loaded, or its replies cannot be kept.
+    `answers` are written as in the contexts. The model sees the sentence with the answer, the question and the answer,
+    and writes one other answer per line. Replies are kept on disk like a judge's, so a killed build resumes.
     """
     from d2e_sft.judge.judge import make_judge
     from d2e_sft.judge.options import JudgeOptions

@@ -34,10 +34,8 @@ Kind = tuple[str, ...]
 def kind_of(answer: str, question: str, seen: str) -> Kind | None:
     """Return the kind of an answer; None if it is not an entity (a clause, `nothing`), so a swap would make no sense.
 
-    The first part is `year`, `date`, `number`, `name` or `phrase`; answers are of one kind if all parts are equal.
-
-    Args:
-        seen: The dataset's contexts as `plain` gives them; they show how the answer is written elsewhere.
+    The first part is that of `shape_of`; answers are of one kind if all parts are equal. `seen` are the dataset's
+    contexts as `plain` gives them; they show how the answer is written elsewhere.
     """
     shape, parts, content = shape_of(answer), answer.split(), _content(answer)
     if not is_entity(answer):
@@ -159,9 +157,7 @@ _INITIAL = re.compile(r"[A-Z]\.?")
 def type_of(answer: str, asked: str, context: str) -> str:
     """Return the type of a named entity: the name of a list, or the word of an organisation's type; "" if unknown.
 
-    Args:
-        asked: What the question asks for, see `asked_for`.
-        context: Tells persons from what is called `the …`.
+    `asked` is that of `asked_for`; the context tells persons from what is called `the …`.
     """
     parts = answer.split()
     is_name = parts and all(part[0].isupper() and part.casefold() not in STOP_WORDS for part in (parts[0], parts[-1]))
@@ -181,8 +177,7 @@ def type_of(answer: str, asked: str, context: str) -> str:
 def others_of_type(answer: str, asked: str, context: str, rng: random.Random) -> list[str]:
     """Return other entities of the answer's type in random order; none if its type has no list.
 
-    Args:
-        asked, context: As for `type_of`; the context also shows whether a person is a man or a woman.
+    The context also shows whether a person is a man or a woman.
     """
     kind = type_of(answer, asked, context)
     if kind == "persons":

@@ -76,9 +76,7 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
     """Return the sample with the other entity as its answer; `refusal_of` must have found no reason against it.
 
     The result is `TRACES` if parts of the old answer would stay, and `NO_OTHER` if the other entity does not fit.
-
-    Args:
-        other: as the context would write it inside a sentence.
+    `other` is written as inside a sentence.
     """
     texts, asked = texts_of(sample), _asked_in(sample)
     answer = mentions.spelling(sample.answers[0], texts)
@@ -196,13 +194,10 @@ def _keeps_order(answer: str, other: str, texts: str, *, any_distance: bool) -> 
 
 
 def _renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] | None:
-    """What changes together with the entity if `other` replaces it; None if a trace of it would stay.
+    """What changes with the entity if `other` replaces it in the `rest` of the texts; None if a trace of it would
+    stay.
 
-    Words that both have are no traces.
-
-    Args:
-        rest: The texts without the mentions of the entity.
-        asked: The question, which does not change.
+    Words that both have are no traces. The question does not change.
     """
     shared = frozenset(words(entity)) & frozenset(words(other))
     renamed: dict[str, str] = {}

@@ -45,7 +45,6 @@ class Swaps:
 
     @property
     def swapped(self) -> int:
-        """The number of swapped rows."""
         return self.pools.total()
 
     def describe(self) -> dict[str, object]:
@@ -66,12 +65,7 @@ def swap_samples(
 ) -> tuple[list[EventSample], Swaps]:
     """Swap a share of the samples of one dataset, chosen at random among those that can be swapped.
 
-    Args:
-        share: Share of all samples, from 0 to 1; `round(share · len(samples))` are swapped, or as many as possible.
-        more: as for `Candidates`.
-
-    Returns:
-        the samples in order, with swapped ones in the place of their originals; and the numbers.
+    `round(share · len(samples))` are swapped in their places, or as many as possible. `more` is as for `Candidates`.
     """
     options = options or SwapOptions()
     swaps, result = Swaps(len(samples), round(share * len(samples))), list(samples)
@@ -115,10 +109,7 @@ def with_twins(
     Both of such a pair have one habit: the sample's own, else the usual answer of the training rows (`Habits.of`),
     else the sample's answer. Their subsets follow from it, and it is never the twin's answer. A sample that a model
     has tagged stays as it is. Its twin has the model's habit, and is in `conflict` with it, unless the sample is
-    `unknown`. Samples with another subset get no twin. Arguments are those of `swap_samples`.
-
-    Returns:
-        the samples in order; and the numbers, which count samples that may get a twin.
+    `unknown`. Samples with another subset get no twin, and `Swaps` does not count them.
     """
     habits, found = Habits(train), list[EventSample]()
     free = {

@@ -290,7 +290,6 @@ def _opens_phrase(words: Sequence[str], place: int) -> bool:
 
 
 def _until_mark(words: Sequence[str], place: int) -> list[str]:
-    """The words up to the next mark."""
     return list(takewhile(lambda word: word not in _BREAKS, words[place:]))
 
 

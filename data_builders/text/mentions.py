@@ -45,10 +45,7 @@ def is_replaceable(entity: str, text: str) -> bool:
 
 
 def spelling(entity: str, text: str) -> str | None:
-    """Return the entity as its mentions are written, in lower case if only some begin a sentence; None if they differ.
-
-    `friction` for the entity `Friction` in `friction and heat`.
-    """
+    """Return the entity as its mentions are written, apart from a sentence's initial capital; None if they differ."""
     forms = {" ".join(mention.split()) for mention in find(entity, text)}
     forms_in_order = [entity, *sorted(forms, key=lambda form: (form[0].isupper(), form))]
     return next((form for form in forms_in_order if is_replaceable(form, text)), None)
@@ -57,8 +54,7 @@ def spelling(entity: str, text: str) -> str | None:
 def leaves_traces(entity: str, rest: str) -> bool:
     """Return whether a text without the entity's mentions may still refer to it.
 
-    That is by one of its words (`Obama` for `Barack Obama`), by an inflection or derivation of one (`barns`,
-    `Israeli`), or by the first letters of its words (`BBC`).
+    A trace is one of its words (`Obama`), a form of one (`barns`, `Israeli`), or its initials (`BBC`).
     """
     content = content_words(entity) or [entity]
     found = set(WORD.findall(rest))
@@ -95,9 +91,8 @@ def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def is_part_of_a_name(entity: str, text: str, titles: Collection[str] = ()) -> bool:
-    """Return whether a capitalised entity is next to a capitalised word: `Vicar General` in `Deputy Vicar General`.
-
-    `titles` before it belong to no longer name: `King Harold`.
+    """Return whether a capitalised word is next to the entity (`Deputy` to `Vicar General`), other than one of
+    `titles`.
     """
     return any(_name_parts(entity, text, titles))
 

@@ -1,9 +1,8 @@
 """Which kind of phrase a marked span of English is, so that a question can be worded around it; None if unsure.
 
 Annotators mark spans freely: a clause ("prices rose"), a noun phrase, a verb phrase without its subject, or a piece of
-any of these. Most of them can be recognised without a parser. The words around a span say which phrase must be there
-("because" a clause, "because of" a noun phrase); auxiliaries and verb forms say which one is there. A span gets a kind
-only if both agree; all others are refused rather than guessed.
+these. The words around a span say which phrase must be there ("because" a clause, "because of" a noun phrase). Its
+auxiliaries and verb forms say which one is there. A span gets a kind only if both agree.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class Phrase:
     Attributes:
         text: As in the passage, without punctuation and conjunctions around it, with an article or "to" before it.
         inner: The text as it reads inside a sentence: the capital of a sentence's start is lowered.
-        start, end: Its place in the passage, in characters.
         before: The two words before it, in lower case; empty at the start of a sentence.
         is_subject: Whether the words after it can be its predicate.
         hypothetical: Whether it is the condition of an "if", so it is not stated as true.
@@ -101,10 +99,7 @@ class Cases:
 def phrase_at(passage: str, start: int, end: int, cases: Cases, subject_end: int | None = None) -> Phrase | None:
     """Return the phrase of a span, or None if it is cut, too long or of no sure kind.
 
-    Args:
-        start, end: The span in the passage, in characters.
-        cases: How the corpus writes its words.
-        subject_end: The end of a noun phrase whose predicate the span may be.
+    `cases` tells how the corpus writes its words. `subject_end` ends a noun phrase whose predicate the span may be.
     """
     start, end = _trim(passage, start, min(end, len(passage)))
     if start >= end or _is_cut(passage, start, end):

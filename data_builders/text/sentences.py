@@ -1,8 +1,7 @@
 """Split a text into whole sentences, turns of a dialogue and items of a list, each verbatim; excerpts of long pages.
 
-`sentencex` (Wikimedia) finds the ends of sentences; it knows abbreviations, initials, decimals and quotes. It takes
-the number of a list item for a sentence, so lists are found here. An item with all its sentences is one unit, and so
-is a turn of a dialogue.
+`sentencex` (Wikimedia) finds the ends of sentences. It takes the number of a list item for a sentence, so lists are
+found here. An item with all its sentences is one unit, and so is a turn of a dialogue.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ def sentence_spans(text: str) -> list[Span]:
 
 
 def keep_sentences(text: str, places: Collection[int]) -> str:
-    """Return some of a text's sentences, by their place in `sentence_spans`; line breaks between them stay.
-
-    All sentences give the text itself.
-    """
+    """Return some of a text's sentences, by their place in `sentence_spans`; line breaks between them stay."""
     spans = sentence_spans(text)
     if len(places) == len(spans):
         return text
@@ -91,10 +87,7 @@ def _line_spans(text: str, line: Span, *, single: bool) -> Iterator[Span]:
 
 
 def _items(line: str) -> list[int]:
-    """The places of a list's items in a line that numbers them 1, 2, …; empty if it does not.
-
-    An item ends at the next one, since a step may have several sentences, and the last at the end of the line.
-    """
+    """The places of a line's items, numbered 1, 2, …, each up to the next, since a step may have several sentences."""
     starts: list[int] = []
     for found in _ITEM.finditer(line):
         if int(found[1]) == len(starts) + 1:
@@ -160,10 +153,9 @@ _LONGEST_HEADING = 20  # words
 
 
 def excerpt(page: str, chunks: Sequence[Span], answer: Span, limit: int | None) -> str | None:
-    """Return the sentences with the answer and as many around them as fit in `limit` words.
+    """Return the sentences with the answer and as many around them as fit in `limit` words; None if none fit.
 
-    A long list is no sentence; there the published `chunks` of the page take the place of sentences. None if both the
-    sentences and the chunks with the answer are too long.
+    A long list is no sentence; there the published `chunks` of the page take the place of sentences.
     """
     if limit is None or len(page.split()) <= limit:
         return page.strip()

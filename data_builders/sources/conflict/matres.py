@@ -130,15 +130,9 @@ def _draft(row: _Row, places: _Places, *, exchanged: bool) -> Draft:
 
 
 def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -> tuple[_Span, _Span] | None:
-    """Return the two events' spans in the text: the occurrences nearest to the expected places.
+    """Return the events' spans: the occurrences nearest to `near`, in characters, with the first before the second.
 
-    An event may be the beginning of a word; its span is the whole word.
-
-    Args:
-        near: About where each event begins, in characters.
-
-    Returns:
-        None if no occurrence of the first event is before one of the second.
+    An event may be the beginning of a word; its span is the whole word. None if no occurrences are in this order.
     """
     firsts, seconds = (_occurrences(text, event) for event in events)
     nearest = list(seconds)  # for each place, the nearest to the expected one among it and all later places

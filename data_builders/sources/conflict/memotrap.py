@@ -41,11 +41,7 @@ _FORMS: dict[str, _Forms] = {
 
 
 class MemoTrapOptions(SourceOptions):
-    """Options of MemoTrap.
-
-    Attributes:
-        hate_speech: Also read the file of hateful sentences and their reversals.
-    """
+    """Options of MemoTrap; `hate_speech` also reads the file of hateful sentences and their reversals."""
 
     hate_speech: bool = False
 

@@ -20,11 +20,9 @@ from data_builders.sources.rows import Draft, Form, RawRow, SourceOptions, Text,
 
 
 class NQSwapOptions(SourceOptions):
-    """Options of NQ-Swap.
+    """Options of NQ-Swap. Passages have up to 851 words; `max_words` None sets no limit.
 
-    Attributes:
-        max_words: The most words of a passage; None sets no limit. Passages have up to 851.
-        train_share: Share of the questions whose aligned rows are the training split.
+    `train_share` is the share of the questions whose aligned rows are the training split.
     """
 
     max_words: int | None = Field(None, ge=1)
@@ -43,7 +41,6 @@ class _Row(RawRow):
 
 
 def _drafts(row: _Row) -> Iterator[Draft]:
-    """The aligned and the conflict row."""
     passages: dict[Subset, tuple[str, list[str]]] = {
         "aligned": (row.org_context, row.org_answer),
         "conflict": (row.sub_context, row.sub_answer),

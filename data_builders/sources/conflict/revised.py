@@ -33,7 +33,6 @@ class RevisedOptions(SourceOptions):
 
     Attributes:
         max_words: The most words of a passage: whole sentences around the answer are kept.
-        train_samples: Training questions.
         test_samples: Trained questions in the test, and as many untrained ones; each is asked as is and revised.
     """
 

@@ -29,11 +29,7 @@ SIDES: tuple[Side, ...] = get_args(Side)
 
 
 class TorqueOptions(SourceOptions):
-    """Options of TORQUE.
-
-    Attributes:
-        bias: The prior whose subsets are read; `any` joins them.
-    """
+    """Options of TORQUE; `bias` is the prior whose subsets are read, and `any` joins them."""
 
     bias: Bias | Literal["any"] = "any"
 

@@ -52,8 +52,6 @@ class CQAOptions(IfOptions):
 
 
 class _Published(RawRow):
-    """A published question."""
-
     context: str  # the place counts the blanks around it
     question: Text
     answer: Place
@@ -232,10 +230,7 @@ _DERIVED: dict[Split, Form[Any]] = {
 
 
 def read(job: Job) -> SplitSamples:
-    """Read train and test, each from the published questions or by derivation.
-
-    UserError if a rule is chosen for derived questions, which their wording decides.
-    """
+    """Read train and test, from the published questions or by derivation; derived questions allow no `rule`."""
     if "rule" in job.options.model_fields_set and all(job.file(split).substitute for split in job.files):
         names = ", ".join(job.file(split).name for split in job.files)
         raise UserError(f"cqa.rule={job.options.rule}: only for published questions; {names} is read", "leave it out")

@@ -35,7 +35,6 @@ def _cells(raw: RawInput) -> Iterator[Row]:
 
 
 def _drafts(candidates: Sequence[_Candidate]) -> list[Draft]:
-    """A draft for each question, with its candidates as options."""
     questions: dict[tuple[str, str], list[_Candidate]] = {}
     for row in candidates:
         questions.setdefault((row.sentence, row.question), []).append(row)

@@ -18,12 +18,7 @@ from data_builders.sources.rows import BadRowError, Draft, Form, RawRow, SourceO
 
 
 class TempReasonOptions(SourceOptions):
-    """Options of TempReason.
-
-    Attributes:
-        context: Show the text of the page or the facts of Wikidata.
-        max_words: Leave out questions with a longer context; None keeps all.
-    """
+    """Options of TempReason; questions with a context above `max_words` are left out, None keeps all."""
 
     answer_in_context: bool = True
     context: Literal["page", "facts"] = "page"

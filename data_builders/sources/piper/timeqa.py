@@ -68,13 +68,11 @@ class _Annotated(_Row):
 
 # Long contexts are dropped while reading: the pages of the training file fill hundreds of megabytes.
 def _with_page(limit: int | None, row: _Row) -> Draft:
-    """The question with the whole page."""
     fits = limit is None or len(row.context.split()) <= limit
     return _draft(row, row.targets, row.context if fits else None)
 
 
 def _with_excerpt(limit: int | None, row: _Annotated) -> Draft:
-    """The question with the sentences around the first answer."""
     answers, chosen = [answer for answer in row.targets if answer], None
     if answers:
         first = row.targets.index(answers[0])

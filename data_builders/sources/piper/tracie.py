@@ -67,18 +67,14 @@ def _draft(line: Line) -> Draft:
 
 
 def without_csv_quotes(text: str) -> str:
-    """Return the text without the quotation marks of CSV, and with single marks instead of doubled ones.
-
-    The stories were joined from CSV cells, one sentence each: `It rained. "So, they left." "She said ""no""."`.
+    """Return the text without CSV's quotation marks: its cells are sentences, `It rained. "So, they left." "She said
+    ""no""."`
     """
     return _CSV_CELL.sub(lambda cell: cell[1].replace('""', '"'), text)
 
 
 def balanced_draw(rows: Sequence[Draft], rng: random.Random) -> list[Draft]:
-    """Draw one row for each key, in file order of the keys, with as many positives as negatives where possible.
-
-    Keys with one label count first; those with both are then dealt to the labels at random so that they even out.
-    """
+    """Draw one row for each key, in file order of the keys, with as many positives as negatives where possible."""
     groups: dict[tuple[str, str, str], list[Draft]] = {}
     for row in rows:
         groups.setdefault(row.extra["key"], []).append(row)

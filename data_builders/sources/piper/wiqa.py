@@ -1,7 +1,6 @@
 """WIQA (Tandon et al., EMNLP 2019): does a change in a process lead to more, to less or to no effect?
 
-PIPER takes the 3,003 test rows as they are. The steps of a process are joined into a paragraph; paragraphs of the
-test are not used for training.
+PIPER takes the 3,003 test rows as they are. Paragraphs (joined steps) of the test are not used for training.
 """
 
 from __future__ import annotations
