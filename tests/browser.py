@@ -1,7 +1,4 @@
-"""Pages in headless Chromium: as they stand after their scripts have run, or in a tab that is driven.
-
-The tab is driven through the DevTools protocol over two pipes: no further package is needed.
-"""
+"""Pages in headless Chromium, driven through the DevTools protocol over two pipes without a further package."""
 
 from __future__ import annotations
 
@@ -38,9 +35,7 @@ _FLAGS = ("--remote-debugging-pipe", "--force-color-profile=srgb")
 class Tab:
     """One tab.
 
-    Attributes:
-        complaints: what pages wrote to the console as an error or warning, exceptions, and requests that failed.
-        requested: addresses that were asked for.
+    `complaints` are errors and warnings of the console, exceptions, and requests that failed.
     """
 
     def __init__(self, send: Any, receive: Any) -> None:
@@ -81,7 +76,6 @@ class Tab:
         raise AssertionError(f"{expression}: not true in {seconds} s; the page says: {self.text()}")
 
     def text(self) -> str:
-        """What the page shows."""
         return str(self.evaluate("document.body.innerText"))
 
     def type_into(self, selector: str, text: str) -> None:
@@ -99,7 +93,6 @@ class Tab:
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def picture(self, file: Path) -> None:
-        """A PNG of the whole page."""
         shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         file.write_bytes(base64.b64decode(shot["data"]))
 
@@ -169,14 +162,12 @@ def shared_tab() -> Tab:
 
 
 def after_scripts(page: Path, script: str = "", *, fragment: str = "", width: int = 1200, until: str = "true") -> str:
-    """The document of a page after its own scripts and one more, which can move its controls.
+    """Return a page's document after its own scripts and one more; assert that the console is empty.
 
     Args:
         fragment: of the page's address, with its `#`.
         width: of the window, in CSS pixels.
         until: an expression that is true once the page's own scripts are done.
-
-    Asserts that no script failed and nothing was written to the console; skips where there is no browser.
     """
     tab = shared_tab()
     tab.open(page.as_uri() + fragment, width=width)

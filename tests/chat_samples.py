@@ -1,5 +1,3 @@
-"""A conversation as a sample."""
-
 from __future__ import annotations
 
 from typing import Any

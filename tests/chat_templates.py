@@ -71,7 +71,6 @@ FORGETS_THOUGHTS = (
 
 
 def template(name: str, *, marked: bool) -> str:
-    """One of the templates, by its name."""
     marks = ("{% generation %}", "{% endgeneration %}") if marked else ("", "")
     return _TEMPLATES[name].replace("[[", marks[0]).replace("]]", marks[1])
 

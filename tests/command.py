@@ -61,8 +61,6 @@ def verbs(command: click.Command = cli.d2e, words: tuple[str, ...] = ()) -> dict
 
 @dataclass(frozen=True)
 class Called:
-    """What a command returned and printed."""
-
     status: int
     out: str
     err: str

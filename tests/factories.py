@@ -1,7 +1,4 @@
-"""What tests build again and again: worlds to train and evaluate in, benchmark rows, run folders, scripted replies.
-
-`tests.tiny` makes the models and samples, `tests.command` calls `d2e`.
-"""
+"""Worlds to train and evaluate in, benchmark rows, run folders and scripted replies for the tests."""
 
 from __future__ import annotations
 
@@ -46,8 +43,6 @@ def make_world(
     Args:
         train: rows of `train.jsonl`, or how many.
         bench: rows of `bench/test.parquet`, or how many. The benchmark has training rows too.
-        dev: rows of `dev.jsonl`, if any.
-        probe: rows of `probe.jsonl`, if any.
         kinds: model folder → kind of `tiny_model`; by default one Llama in `model`.
         seed: of the models' weights.
     """
@@ -63,11 +58,7 @@ def make_world(
 
 
 def write_recipe(world: Path, run: Path, *overrides: str) -> Path:
-    """Write `RUN.yaml`, a recipe of four short steps on the world's model and rows, and return its path.
-
-    Args:
-        overrides: `section.key=value`, as on the command line; the value is YAML.
-    """
+    """Write `RUN.yaml`, a recipe of four short steps on the world's model and rows, and return its path."""
     recipe: dict[str, dict[str, Any]] = {
         "model": {"name": str(world / "model")},
         "data": {"train": str(world / "train.jsonl"), "max_length": 1000},
@@ -160,7 +151,6 @@ def evaluation(world: Path, run: Path, *arguments: str | Path | float) -> list[A
 
 
 def evaluate(world: Path, run: Path, *arguments: str | Path | float) -> int:
-    """Run this `d2e eval`; return its exit status."""
     return d2e(*evaluation(world, run, *arguments))
 
 
@@ -171,7 +161,6 @@ def predictions(run: Path, bench: str = "bench", stem: str = "predictions") -> l
 
 
 def scores_of(run: Path, bench: str = "bench") -> dict[str, Any]:
-    """Return the content of a run's `scores.json`."""
     return read_results(dict[str, Any], run / "eval" / bench / "scores.json", "scores", "")
 
 
@@ -276,11 +265,8 @@ def make_run(
     """Write a run folder with scored predictions, and return it.
 
     Args:
-        bench: name of the benchmark.
-        recipe: content of its `recipe.yaml`.
         history: the log of its `trainer_state.json`.
-        changes: fields of `scores.json`; `sha256` is the checksum of the benchmark's file, `fingerprint` that of the
-            decoding.
+        changes: fields of `scores.json`; `sha256` is that of the benchmark's file, `fingerprint` that of the decoding.
     """
     results = folder / "eval" / bench
     write_recorded(predictions, results / "predictions.jsonl", **changes.pop("fingerprint", {}))
@@ -351,10 +337,7 @@ class ScriptedAsker:
 
 
 class ScriptedServer(LocalServer):
-    """An HTTP server that answers JSON by `reply(path, request)`: the content, or a status and the content.
-
-    `requests` keeps every request, with its path.
-    """
+    """An HTTP server that answers JSON by `reply(path, request)`: the content, or a status and the content."""
 
     def __init__(self, reply: Callable[[str, dict[str, Any]], Any]) -> None:
         super().__init__(_ScriptedHandler)

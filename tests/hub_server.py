@@ -1,7 +1,4 @@
-"""A small server that speaks the Hub's HTTP calls for pushing and pulling repositories, and keeps what it was sent.
-
-A fixture starts it, and has this process talk to it instead of the Hub; a `conftest.py` imports it where it is needed.
-"""
+"""A small server that speaks the Hub's HTTP calls for pushing and pulling repositories, and keeps what it was sent."""
 
 from __future__ import annotations
 

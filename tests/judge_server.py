@@ -1,7 +1,6 @@
 """A small server that speaks `/v1/chat/completions` over real HTTP, and can be told to misbehave.
 
-Fixtures start it, and make judges that ask it, with milliseconds between attempts; a `conftest.py` imports them where
-they are needed. Its answer to a prompt is `echo: ` and the prompt's user message, unless `reply` says otherwise.
+Its answer to a prompt is `echo: ` and the prompt's user message, unless `reply` says otherwise.
 """
 
 from __future__ import annotations

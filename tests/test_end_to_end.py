@@ -106,7 +106,6 @@ def test_overwriting_never_costs_more_than_the_run(
 
 @pytest.fixture(scope="module")
 def bad_inputs(world: Path) -> dict[str, Path]:
-    """Values of the arguments below."""
     folder = world / "bad"
     shutil.copytree(world / "model", folder / "cut_model")
     (folder / "cut_model" / "model.safetensors").write_bytes(b"cut")

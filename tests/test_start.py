@@ -1,7 +1,4 @@
-"""What a command imports before it knows that it has something to do: a mistake is reported at once.
-
-The modules are counted, not the seconds: torch and transformers take a second and more each.
-"""
+"""Count what a command imports before it can report a mistake: torch and transformers take a second and more each."""
 
 from __future__ import annotations
 
@@ -125,7 +122,6 @@ REFUSALS: dict[tuple[str, ...], str] = {
 
 @pytest.fixture(scope="module")
 def called(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], dict[str, Any]]:
-    """The outcome of each call."""
     world = make_world(tmp_path_factory.mktemp("world"))
     recipe, model, rows = write_recipe(world, world / "new"), world / "model", world / "train.jsonl"
     run, adapter, scored = world / "run", world / "adapter", world / "scored"

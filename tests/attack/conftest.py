@@ -31,7 +31,6 @@ def world() -> Any:
 
 @pytest.fixture
 def given(world: Any, tmp_path: Path, attempt: int, request: pytest.FixtureRequest) -> Attempt:
-    """One try of an attack."""
     name = request.node.get_closest_marker("attack").kwargs["name"]
     return Attempt(world, tmp_path, attempt, random.Random(f"{name} {attempt}"))
 

@@ -1,8 +1,7 @@
 """What an attack is: a test that harms something many times, and the table of what was survived.
 
-An attack is an ordinary test with the mark below. The fixture `world` of its module prepares once what is attacked.
-Each try gets an `Attempt`: the world, an empty folder and its own random numbers. `make test` tries each attack once,
-`make attack` as often as the mark says.
+The fixture `world` of a module prepares once what is attacked. `make test` tries each attack once, `make attack` as
+often as its mark says.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class Attempt:
 
 
 def flip_a_bit(content: bytes, numbers: random.Random) -> bytes:
-    """Return the content with one bit changed."""
     changed, place = bytearray(content), numbers.randrange(8 * len(content))
     changed[place // 8] ^= 1 << place % 8
     return bytes(changed)
@@ -56,7 +54,6 @@ def attack(name: str, on: str, holds: str, *, tries: int = 30, quick: int = 1) -
         name: its row in the table, such as `flip a bit of the answers so far`.
         on: what is attacked, such as `evaluation`.
         holds: what has to be true afterwards.
-        tries: tries of `make attack`.
         quick: tries of `make test`; 0 leaves it out.
     """
     return pytest.mark.attack(name=name, on=on, holds=holds, tries=tries, quick=quick)
@@ -83,10 +80,7 @@ class Outcome:
 
 
 def save(outcomes: Sequence[Outcome]) -> None:
-    """Replace the rows of these attacks in the results, and write the table of all attacks into the page.
-
-    Each row has its date and machine, since a run may include only some attacks.
-    """
+    """Replace the rows of these attacks in the results and the page's table; each row has its date and machine."""
     kept: dict[str, Any] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {"attacks": []}
     rows = {row["name"]: row for row in kept["attacks"]}
     command = "make attack" + ("" if tries_asked() == "all" else f" TRIES={tries_asked()}")

@@ -33,7 +33,6 @@ def training_arguments(world: Path, run: Path, *more: str) -> list[str | Path]:
 
 
 def same_weights(run: Path, whole: Path) -> None:
-    """Assert that two runs have the same weights, bit for bit."""
     ours, theirs = load_file(run / "model.safetensors"), load_file(whole / "model.safetensors")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs), "other weights"
@@ -48,14 +47,10 @@ def until_done(
     meanwhile: Callable[[], None] = lambda: None,
     environment: dict[str, str] | None = None,
 ) -> int:
-    """Start a command, send it a signal at a random moment, and start it again until it finishes.
+    """Start a command, send it a signal at a random moment, and start it again until it finishes; return the signals.
 
-    Args:
-        most: latest time of the signal in seconds, a third more each time.
-        meanwhile: asserts what must hold after each signal.
-
-    Returns:
-        the number of signals.
+    `most` is the latest time of the signal in seconds, a third more each time. `meanwhile` asserts what must hold
+    after each signal.
     """
     for sent in range(40):
         # Loading takes time, so the command would never finish if the signal always came early.

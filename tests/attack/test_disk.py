@@ -24,11 +24,7 @@ _SIZE = 24 * _MIB
 
 @contextmanager
 def small_disk(place: Path) -> Iterator[Path]:
-    """A file system of `_SIZE` bytes.
-
-    Raises:
-        Skipped: this user may not mount one.
-    """
+    """A file system of `_SIZE` bytes; skips if this user may not mount one."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(place)]
     if not sys.platform.startswith("linux") or subprocess.run(command, capture_output=True, check=False).returncode:
@@ -48,21 +44,17 @@ def fill(disk: Path, rest: int) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return path → content of every file under a folder."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Path]], most: int, before: str) -> Path:
-    """Run a command on a full disk, where it must report that, and again once there is space.
+    """Run a command on a full disk, where it must report that, and again once there is space; return a copy of its
+    output.
 
     Args:
-        command: the arguments, given the output folder.
         most: upper limit of the free bytes.
         before: folder of the world with an earlier result, which must survive the failure; or empty.
-
-    Returns:
-        a copy of the output folder.
     """
     with small_disk(given.folder / "disk") as disk:
         out = disk / "out"

@@ -1,7 +1,4 @@
-"""Real raw files with one change, which pass the first checks of a reader, unlike files of random values.
-
-A value is missing, doubled, of another type, far too large or in another place; a byte is invalid; or the file is cut.
-"""
+"""Real raw files with one change, which pass the first checks of a reader, unlike files of random values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`d2e serve` with more clients than its queue: some disconnect, some send invalid requests.
-
-It needs an environment with vLLM: the one of `make test-vllm`, or the Python that D2E_VLLM_PYTHON names.
-"""
+"""`d2e serve` with more clients than its queue; needs vLLM (`make test-vllm`, or the Python in D2E_VLLM_PYTHON)."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ class World:
     expected: list[str]
 
     def memory(self) -> int:
-        """Return the memory of the server and its engine in bytes."""
         family = [self.process, *self.process.children(recursive=True)]
         return sum(one.memory_info().rss for one in family)
 

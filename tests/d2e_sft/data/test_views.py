@@ -103,8 +103,6 @@ def test_your_own_prompt_set_is_checked(tmp_path: Path) -> None:
 
 
 class _Slow:
-    """A tokenizer that has no offsets."""
-
     is_fast = False
 
     def __init__(self, tokenizer: Any) -> None:

@@ -27,12 +27,10 @@ KINDS = ["llama", "mistral-window", "gemma3", "gpt2"]
 
 
 def generated(model: Any, pairs: Any, *how: Any, tokenizer: Any = None, **stops: Any) -> list[list[int]]:
-    """The new tokens of each pair."""
     return [output.tokens for output in finished(generate(model, tokenizer, pairs, *how, **stops))]
 
 
 def scored(model: Any, pairs: Any, *how: Any, **kept: Any) -> list[list[OptionScore]]:
-    """The scores of each pair's options."""
     return [scores for _, scores in sorted(option_scores(model, pairs, *how, **kept))]
 
 
@@ -51,9 +49,8 @@ def frequent_token(model: Any, originals: list[list[int]], imagined: list[list[i
 
 
 def prefixed_case(kind: str, count: int = 8) -> tuple[Any, list[PromptPair[Any]], list[int]]:
-    """A model, pairs after a common prefix with very different lengths, and stop tokens.
-
-    Two pairs have the same imagined prompt.
+    """A model, pairs after a common prefix with very different lengths (two with one imagined prompt), and stop
+    tokens.
     """
     model = tiny_model(kind, seed=1)
     originals = random_prompts(count, 5, 60, seed=3, prefix=PREFIX)

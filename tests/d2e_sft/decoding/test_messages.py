@@ -1,4 +1,4 @@
-"""What decoding refuses, and the messages."""
+"""What decoding refuses: each call and its message in `test_messages.yaml`."""
 
 from __future__ import annotations
 

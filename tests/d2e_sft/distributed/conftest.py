@@ -1,5 +1,3 @@
-"""What the trainings on two processes share."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -41,7 +39,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def one(world: Path) -> Path:
-    """The run folder of one process."""
     return one_process(world, world / "one")
 
 

@@ -59,7 +59,6 @@ WEIGHT_ATOL = 1e-5
 
 
 def others(world: Path, objective: str) -> list[str]:
-    """The overrides of one of `OTHERS`."""
     return [override.format(world=world) for override in OTHERS[objective]]
 
 
@@ -72,10 +71,8 @@ def one_process(world: Path, run: Path, *overrides: str) -> Path:
 def two_processes(
     world: Path, launcher: str, trainings: dict[str, list[str]], *, gpus: bool = False
 ) -> dict[str, Trained]:
-    """Train on two processes, one training after the other.
-
-    Args:
-        trainings: folder in `world` → overrides, and `--resume=CHECKPOINT`.
+    """Train on two processes, one training after the other; `trainings` maps a folder to overrides or
+    `--resume=CHECKPOINT`.
     """
     results = world / f"{launcher}-{next(iter(trainings))}-results"
     results.mkdir()

@@ -1,5 +1,3 @@
-"""The stand-in of the Hub and a finished run, for the tests in this folder."""
-
 from __future__ import annotations
 
 from pathlib import Path

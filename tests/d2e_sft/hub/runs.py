@@ -90,7 +90,6 @@ def interval(mean: float) -> dict[str, float]:
 
 
 def group(dataset: str, relation: str, fmt: str, n: int, mean: float) -> dict[str, Any]:
-    """The scores of a group of samples."""
     scores = {"mean": interval(mean), "exact_match": interval(mean - 0.1), "f1": interval(mean + 0.1)}
     return {"dataset": dataset, "relation": relation, "format": fmt, "n": n, **scores}
 
@@ -140,23 +139,19 @@ def run_elsewhere(program: str, place: Path, **environment: str) -> str:
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder, by its path in it."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def card_of(run: Path, *, adapter: bool = False, licence: str | None = None) -> str:
-    """A run's model card."""
     recipe = load_recipe(run / "recipe.yaml")
     return model_card(run, recipe, load_prompt_set("default"), adapter=adapter, licence=licence)
 
 
 def section_of(card: str, title: str) -> str:
-    """The text below a heading of a card."""
     match = re.search(rf"^## {title}\n\n(.*?)(?=^## |\Z)", card, re.DOTALL | re.MULTILINE)
     assert match is not None, title
     return match[1]
 
 
 def rows_of(text: str) -> list[list[str]]:
-    """The cells of a Markdown table."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]

@@ -52,7 +52,6 @@ def tokens_of(printed: str) -> list[Any]:
 
 
 def expected_answer(run: Path, alpha: float) -> list[int]:
-    """This package's answer to the card's example."""
     loaded = load_model(str(run))
     model = loaded.model.eval()
     encoder = ViewEncoder(

@@ -1,5 +1,3 @@
-"""The judge and its server, for the tests in this folder."""
-
 from tests.judge_server import judge, judge_environment, server
 
 __all__ = ["judge", "judge_environment", "server"]

@@ -40,7 +40,7 @@ def loss(logits, targets, content, options):
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Writes a module into the working folder; gives its name, which no other test's has."""
+    """Writes a module into the working folder; gives its name, which no other test has."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 

@@ -1,5 +1,3 @@
-"""A server of a tiny model, and the same model beside it."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -28,8 +28,6 @@ KEY, LIMIT, NAME = "a-key-of-the-test", 20_000, "tiny"
 
 @dataclass(frozen=True)
 class Served:
-    """The address of a server."""
-
     url: str
 
     def post(self, route: str, **fields: Any) -> httpx.Response:

@@ -26,7 +26,6 @@ ON_CPU = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES
 
 @pytest.fixture
 def recipe(world: Path, tmp_path: Path) -> Path:
-    """A recipe with its model and data."""
     keys = ("max_steps=1", "batch_size=8", "per_device_train_batch_size=8")
     return write_recipe(world, tmp_path / "run", *(f"train.{key}" for key in keys))
 

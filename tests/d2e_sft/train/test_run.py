@@ -77,7 +77,6 @@ def resume(out: Path, *arguments: str | Path) -> Ended:
 
 @pytest.fixture(scope="module")
 def whole(world: Path) -> Path:
-    """The uninterrupted run."""
     out = world / "whole"
     ended = train(world, [recipe(world, out)])
     assert ended.status == 0, ended.printed

@@ -1,8 +1,6 @@
 """For the tests that run vLLM itself: `make test-vllm`, in an environment of its own (see docs/how-to/serve.md).
 
-They are test_chat, test_offline, test_offline_tight_engine, test_online, test_processor and test_stream; without vLLM
-they are skipped, and the others run. The engines are small enough for a laptop: SmolLM2-135M in float32 on the CPU
-build.
+Without vLLM they are skipped, and the others run. Their engines fit a laptop: SmolLM2-135M in float32 on the CPU.
 """
 
 from __future__ import annotations

@@ -33,11 +33,7 @@ QUESTION = "Question: What broke after the river rose?"
 
 @contextmanager
 def serving(python: str | Path, queue: int = QUEUE) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The address of a server with 8 rows and a queue of this many requests, and its process.
-
-    Args:
-        python: of an environment that has vLLM.
-    """
+    """The address of a server with 8 rows and a queue of this many requests, and its process."""
     port = free_port()
     log = Path(tempfile.mkdtemp()) / "server.log"
     command = [
