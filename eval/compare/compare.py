@@ -161,10 +161,7 @@ def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
-    """Compare runs that `load_runs` read together.
-
-    UserError if a sample has different subsets in two runs, or what was asked without the contexts is incomplete.
-    """
+    """Compare runs that `load_runs` read together; UserError if a sample's subset differs between two runs."""
     _check_same_tags(runs)
     frame = table.frame_of({run.label: run.predictions for run in runs})
     samples = table.samples_of(frame)

@@ -1,10 +1,8 @@
 """What a judge says about a run's answers: why wrong ones are wrong, and whether free ones keep to their contexts.
 
-Both are written to the run's folder, and checked against its predictions when they are read again.
-
-Error patterns are the paper's (section 2.2 and appendix C), where a judge finds them in the whole output. Without a
-judge one thing can be measured: whether the answer stays the same without the context. Then the context had no part in
-it, or the model would have guessed the same, so the share of neglect by this rule is an upper bound.
+Error patterns are the paper's (section 2.2 and appendix C). Without a judge one thing can be measured: whether the
+answer stays the same without the context. Then the context had no part in it, or the model would have guessed the
+same, so the share of neglect by this rule is an upper bound.
 
 A judge's verdicts on free answers add what shares of words cannot tell: "within 30 days" from "not within 30 days".
 """
@@ -120,7 +118,6 @@ def relations_of(predictions: Iterable[Prediction]) -> list[str]:
 
 
 def count_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError]) -> dict[str, Counter[ErrorPattern]]:
-    """Relation → number of wrong predictions by pattern, with `all` if the run has several relations."""
     return {
         relation: Counter(
             error.pattern for key, error in errors.items() if relation in ("all", run.predictions[key].relation)
@@ -201,10 +198,7 @@ class _JudgedAnswers(BaseModel):
 
 
 def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
-    """Ask a judge about a run's free answers to contexts, and write the verdicts to the run's folder.
-
-    A verdict is None where the judge named none, twice. UserError if the judge does not answer.
-    """
+    """Have a judge check a run's free answers, and keep its verdicts with the run; None: it named none, twice."""
     free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
     templates = _templates("answer")
     prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]

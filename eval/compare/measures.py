@@ -40,10 +40,7 @@ def measure_table(comparison: Comparison) -> Table:
 
 
 def measures_latex(comparison: Comparison) -> str:
-    """Return a row for each result: scores with half the width of their intervals, the best bold.
-
-    A † marks a corrected p below 0.05 of the difference to the first row.
-    """
+    """Return a row for each result, the best bold; † marks a corrected p below 0.05 of the difference to the first."""
     rows: list[list[str]] = [[label] for label in comparison.labels]
     columns = [""]
     for (name, _), scores in measure_scores(comparison).items():

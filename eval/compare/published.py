@@ -54,7 +54,6 @@ class PublishedRow(BaseModel):
 
     @property
     def label(self) -> str:
-        """What the row is called where all rows of its table are shown."""
         facts = self.facts.items()
         return self.name or ", ".join(f"α={value:g}" if key == "alpha" else str(value) for key, value in facts)
 
@@ -95,7 +94,6 @@ def read_published(name: str) -> PublishedPaper:
 
 
 def published_tables(name: str, layout: Layout | None = None) -> list[Table]:
-    """Return the tables of a paper, or those of a layout, to write."""
     paper = read_published(name)
     return [table.shown(paper.paper) for table in paper.tables if layout in (None, table.layout)]
 

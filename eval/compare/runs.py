@@ -65,7 +65,7 @@ class MeasuredRun(RunResult):
 
 
 def load_results(paths: Sequence[Path], bench: str | None = None) -> Sequence[ScoredRun | MeasuredRun]:
-    """Read the runs' results on one benchmark, of rows or with a scorer of its own; raises as both readers."""
+    """Read the runs' results on one benchmark, of rows or with a scorer of its own."""
     return load_measured(paths, bench) or load_runs(paths, bench)
 
 
@@ -115,7 +115,8 @@ def _shared(held: Sequence[Collection[str]], bench: str | None) -> list[str]:
 
 def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun]:
     """Read the runs' results on one benchmark; `bench` as for `load_measured`.
-     UserError if a run is missing, given twice, not scored or damaged; the benchmark is unknown or ambiguous; or the
+
+    UserError if a run is missing, given twice, not scored or damaged; the benchmark is unknown or ambiguous; or the
     runs were scored on different files or samples.
     """
     labels = distinct_labels(paths)
@@ -231,10 +232,7 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """The runs' names, with enough of their paths to be distinct, such as `d2e/checkpoint-30`.
-
-    UserError if a folder is given twice.
-    """
+    """The runs' names, with enough of their paths to be distinct; UserError if a folder is given twice."""
     parts = [path.resolve().parts for path in paths]
     labels = []
     for path, own in zip(paths, parts, strict=True):

@@ -1,7 +1,5 @@
 """Tables of a comparison and of one run's scores, as columns that say which score they show and how.
 
-`Table` writes them for the terminal, Markdown, LaTeX and pages.
-
 For nli they show how often each label was predicted. A model that ignores the premise gives one label to nearly every
 sample and is right on about half of them (PIPER, section 4.4). Accuracy does not show that.
 """
@@ -182,7 +180,6 @@ def _overview(comparison: Comparison) -> Table:
 
 
 def score_table(comparison: Comparison) -> Table:
-    """Return the scores of each run with the interval of every metric."""
     caption = (
         f"{comparison.bench}: percent with 95 % intervals; mean is that of EM and F1, and an average is "
         "that of its relation's rows"
@@ -225,7 +222,7 @@ def context_table(comparison: Comparison) -> Table:
 def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: bool = False) -> list[Table]:
     """Return how far free answers keep to their contexts: by `words`, and by a judge's verdicts if there are any.
 
-    A star marks a difference to the first run; `detail` shows the differences in a table of their own.
+    `detail` shows the differences in a table of their own.
     """
     first, *others = comparison.labels
     star = f"; * differs from {first} (corrected p below 0.05)" * bool(others)
@@ -245,10 +242,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
 
 
 def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
-    """Return accuracies and gap, answers on conflict rows, the model's own habit, and differences to the first run.
-
-    `detail` shows both p-values, not only the corrected one.
-    """
+    """Return accuracies, gap, answers on conflict rows, own habit, and differences; `detail` shows both p-values."""
     blocks = [(block.name[0], block) for block in comparison.subsets]
     names = [name for name in SUBSETS if any(name in block.sizes for _, block in blocks)]
     sizes = (f"{name} {' + '.join(f'{n:,} {of}' for of, n in block.sizes.items())}" for name, block in blocks)

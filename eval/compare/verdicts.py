@@ -23,10 +23,7 @@ MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still 
 
 
 def terminal_text(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> str:
-    """Return tables and verdicts for the terminal; with `detail` the tables have all columns.
-
-    `groups=False` leaves out the tables by group if the benchmark is about subsets.
-    """
+    """Return tables and verdicts; `groups=False` leaves out tables by group if the benchmark is about subsets."""
     hidden = comparison.is_about_subsets and not groups
     parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
     parts += [table.terminal() for table in tables_of(comparison, groups=not hidden, detail=detail)]

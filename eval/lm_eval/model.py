@@ -48,7 +48,8 @@ class ContinuationEncoder:
 
     def encode(self, original: str, imagined: str, text: str) -> TokenPair:
         """Encode a prompt in both views and the text after it, its option; blanks between them belong to the text.
-         A prompt that is too long loses its beginning (`truncated`). UserError for a text that is too long, or has no
+
+        A prompt that is too long loses its beginning (`truncated`). UserError for a text that is too long, or has no
         token.
         """
         if original:
@@ -88,13 +89,11 @@ class D2ELM(LM):
     """Debiased decoding of `generate_until` tasks, greedy or sampled, and debiased log-likelihoods of the others.
 
     Args:
-        pretrained: as for `d2e eval`: a run folder, a checkpoint, an adapter, a Hub name or `builtin:…`.
+        pretrained: a model's name, as for `d2e eval`.
         alpha: the debias ratio of the decoder `d2e`; None: 0.5.
         decoder: `NAME` or `NAME:KEY=VALUE:KEY=VALUE`, as for `d2e eval --decoder`; the harness splits at commas.
         max_gen_toks: longest answer, unless a task sets it.
         device: `cuda:1`, `cpu`, …; always the CPU without CUDA.
-
-    UserError if there is no such model, an option is wrong, or the model is an encoder-decoder.
     """
 
     def __init__(

@@ -20,10 +20,7 @@ INSTRUCTION_SET = "piper-10k"
 
 @dataclass(frozen=True)
 class BenchmarkFile:
-    """A benchmark on disk: the name of the folder for its results, and the file with its test rows.
-
-    `lacking` are datasets of the suite that its build could not read.
-    """
+    """A benchmark on disk: results' folder name, test rows, and the suite's datasets that its build could not read."""
 
     name: str
     file: Path

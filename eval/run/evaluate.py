@@ -33,7 +33,8 @@ def evaluate_model(
     load: LoadEngine | None = None,
 ) -> RunScores:
     """Decode and score a benchmark; returns the scores.
-     The files are `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`. In other settings than zero-shot and other
+
+    The files are `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`. In other settings than zero-shot and other
     forms than chat the folder is called `BENCHMARK-SETTING-FORM`. A pass without context writes
     `without_context.jsonl` there, and no scores. With several processes each decodes its share.
 

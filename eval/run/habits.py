@@ -76,7 +76,8 @@ class Habit:
 
 class ClosedBook:
     """A model that is asked without contexts; of its options the engine, the wording and the length of answers matter.
-     UserError if there is no such model or wording, options contradict each other, or the engine gives no
+
+    UserError if there is no such model or wording, options contradict each other, or the engine gives no
     probabilities.
     """
 
@@ -110,10 +111,7 @@ class ClosedBook:
         return {"confidence": name, "threshold": self.rule.threshold}
 
     def tagged(self, samples: Sequence[EventSample]) -> list[EventSample]:
-        """Return the samples with the model's habit, how their context relates to it, and a tag in their meta.
-
-        UserError if a prompt exceeds the model's context, the engine stops, or the kept answers are damaged.
-        """
+        """Return the samples with the model's habit, how their context relates to it, and a tag in their meta."""
         tag = {"model": self.model, **self._measure}
         return [
             sample.model_copy(
@@ -148,7 +146,8 @@ class ClosedBook:
         self, samples: Sequence[EventSample], wording: PromptSet, *, likelihood: bool = False, **draw: Any
     ) -> list[Answer]:
         """Return the answer to each sample, kept from earlier calls or decoded now.
-         `likelihood` scores the candidates, or the accepted answers of a sample without any. Without `draw` decoding
+
+        `likelihood` scores the candidates, or the accepted answers of a sample without any. Without `draw` decoding
         is greedy.
         """
         if not samples:
@@ -227,7 +226,6 @@ class _ClosedBookTask(SampleTask):
 
 
 def _kept_answers(folder: Path) -> dict[str, Answer]:
-    """The answers of finished passes by their keys."""
     kept: dict[str, Answer] = {}
     for record in sorted(folder.glob(f"*{_RECORD}")):
         file = record.with_name(f"{record.name.removesuffix(_RECORD)}.jsonl")

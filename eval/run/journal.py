@@ -31,10 +31,7 @@ _SYNCED_EVERY = 1.0  # seconds: a kill loses no answer, a power cut those of the
 
 @dataclass(frozen=True)
 class SessionHeader:
-    """The first line of a session, which is one run of the command in one process.
-
-    The outputs depend on nothing but `fingerprint`; the rest is for the record.
-    """
+    """The first line of a session, which is one run of the command in one process."""
 
     fingerprint: Fingerprint
     engine: str
@@ -133,10 +130,7 @@ class Earlier:
 
 
 def read_journals(files: PassFiles, count: int) -> Earlier:
-    """Read the journals of earlier sessions, of a pass over `count` prompts; changes nothing.
-
-    Raises UserError, with file and line, if a line is damaged in a way that no kill explains.
-    """
+    """Read the journals of earlier sessions; UserError if a line is damaged in a way that no kill explains."""
     found = Earlier()
     for path in files.partials():
         *lines, rest = path.read_bytes().split(b"\n")
@@ -177,7 +171,8 @@ def find_earlier(
     files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], overwrite: bool, accept_edited: bool
 ) -> Earlier:
     """Find what can be reused in the folder; changes nothing.
-     With `overwrite`, finished passes and results of other options are stale. An interrupted pass with the same
+
+    With `overwrite`, finished passes and results of other options are stale. An interrupted pass with the same
     options is still resumed. UserError for answers of another model or with other options, or a damaged file.
     """
     stale = _stale_companion(files, fingerprint, overwrite=overwrite)

@@ -32,10 +32,7 @@ LoadEngine = Callable[[str, EvalConfig, Processes], Engine]
 
 @dataclass
 class EvaluatedModel:
-    """A model, how it is asked, and the processes that ask it; it is loaded when there is something to decode.
-
-    `load` loads the engine; several models may share one that it keeps. None: an engine of its own.
-    """
+    """A model, how it is asked, and the processes that ask it; it is loaded when there is something to decode."""
 
     model: str
     config: EvalConfig
@@ -55,7 +52,8 @@ class EvaluatedModel:
 @dataclass(frozen=True)
 class FinishedPass:
     """A pass with an answer to every prompt, in order.
-     `record` has fingerprint and engine; environment, counts and seconds of the last session; the numbers of answers
+
+    `record` has fingerprint and engine; environment, counts and seconds of the last session; the numbers of answers
     `resumed` from earlier sessions and `truncated`; and by relation the samples that were `timed`.
     """
 
@@ -133,7 +131,6 @@ def _decode_missing(
 
 
 def _gather(task: Task, files: PassFiles, earlier: Earlier, session: dict[str, Any]) -> FinishedPass:
-    """The answers of all processes and sessions, once all are there."""
     places = range(len(task.conversations))
     if earlier.record is not None:
         return FinishedPass([earlier.answers[place] for place in places], earlier.record)

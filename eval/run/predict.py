@@ -37,13 +37,7 @@ _SEPARATOR = "|"  # between several answers in a cell, as in descriptions of own
 
 @dataclass(frozen=True)
 class Answered:
-    """Counts of a call.
-
-    Attributes:
-        bad: invalid rows, in `bad_file`.
-        unread: outputs without a recognised answer; their answer is empty.
-        truncated: contexts that were cut to fit the model.
-    """
+    """Counts of a call: invalid rows, outputs without a recognised answer (`unread`), and contexts that were cut."""
 
     rows: int
     bad: int
@@ -58,11 +52,7 @@ def predict(
 ) -> Answered:
     """Answer the samples and write `out` (`.jsonl`, `.csv` or `.parquet`), whole or not at all.
 
-    Args:
-        file: the samples' source, for messages.
-        samples: with unique ids; their answers are ignored.
-        bad: invalid rows of the file; written next to `out`.
-
+    The samples have unique ids, and their answers are ignored. Invalid rows (`bad`) are written next to `out`.
     UserError as for `evaluate_model`, or if `out` holds answers of another model, other options, or unknown origin.
     """
     config = resolve_options(model, options)

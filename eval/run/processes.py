@@ -52,10 +52,7 @@ class Processes:
 
 
 def join_processes(engine: str) -> Processes:
-    """The processes of an evaluation with this engine; a single one needs neither torch nor accelerate for it.
-
-    UserError if several were launched, and the engine does not support it or they did not find each other.
-    """
+    """The processes of an evaluation with this engine; a single one needs neither torch nor accelerate for it."""
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if engine == "transformers" and several:
         from d2e_sft.util.distributed import process_state

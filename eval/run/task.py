@@ -179,7 +179,8 @@ def encode(
     task: Task, tokenizer: Any, *, encoder_decoder: bool = False, limit: int | None = None
 ) -> tuple[list[TokenPair], int]:
     """The task's prompts as token ids, fitted to the model, and the token that ends an answer.
-     `limit` is the model's positions; those of a decoder-only model also hold the answer, or the longest option.
+
+    `limit` is the model's positions; those of a decoder-only model also hold the answer, or the longest option.
     UserError if the tokenizer has no chat template, an option has no token, or prompts exceed the model.
     """
     from d2e_sft.model.loading import check_answer_fits  # needs more packages than scoring does

@@ -119,7 +119,6 @@ def _words(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _sentences(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words of each sentence that has any."""
     return tuple(words for sentence in segment("en", text) if (words := _words(sentence)))
 
 

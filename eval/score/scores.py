@@ -107,10 +107,8 @@ class SubsetScores(BaseModel):
 class DatasetSubsets(BaseModel):
     """A dataset's subsets, or the plain average of several datasets; see `eval.score.frame.by_subset`.
 
-    Attributes:
-        gap: the habit gap, accuracy on aligned rows − accuracy on conflict rows, if there are both. A model that uses
-            the context has none; one that answers from habit is right only on aligned rows.
-        balanced: mean of the two accuracies.
+    `gap` is the habit gap, accuracy on aligned rows − accuracy on conflict rows, if there are both. A model that uses
+    the context has none; one that answers from habit is right only on aligned rows. `balanced` is the mean of the two.
     """
 
     dataset: str
@@ -152,8 +150,6 @@ class Scores(BaseModel):
 
 
 class ScoredBenchmark(BaseModel):
-    """The benchmark: the name of the results' folder, the file, and its suite."""
-
     name: str
     file: str
     sha256: str
@@ -236,7 +232,6 @@ def read_scores(path: Path) -> RunScores:
 
 
 def group_of(prediction: Prediction) -> GroupKey:
-    """Return the (dataset, relation, format) that a prediction is scored under."""
     return prediction.dataset, prediction.relation, prediction.format
 
 
@@ -271,7 +266,6 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
 
 
 def _group(key: GroupKey, found: DataFrame) -> GroupScores:
-    """Make a group of its measures, without the metrics that some samples lack."""
     dataset, relation, fmt = key
     cells = {cell.measure: cell for cell in found.itertuples()}
     n = int(cells["mean"].rows)

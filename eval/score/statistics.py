@@ -155,9 +155,9 @@ def paired_average(
 
 
 def exact_interval(terms: Sequence[tuple[float, float, int]]) -> Interval:
-    """Return a weighted sum of independent proportions with an interval made of their exact ones.
+    """Return a weighted sum of independent proportions, or means of scores in [0, 1], with a joint exact interval.
 
-    A term is weight, proportion and number of samples. The proportion may also be a mean of scores in [0, 1].
+    A term is weight, proportion and number of samples.
     """
     from scipy.special import betaincinv  # a quarter of a second
 
@@ -315,7 +315,8 @@ def paired_counts(
     form: str, first: ArrayLike, second: ArrayLike, *, seed: int = 0, permutations: int = PERMUTATIONS
 ) -> Difference:
     """Return `score(second) − score(first)` of N items, with its paired bootstrap interval and two-sided p-value.
-     Both are (N, K) counts of one system each, in the same order. ValueError if they differ in shape, there is no
+
+    Both are (N, K) counts of one system each, in the same order. ValueError if they differ in shape, there is no
     item, or a score is undefined.
     """
     before, after = _checked_counts(first), _checked_counts(second)

@@ -132,7 +132,6 @@ def _scored_together(sweep: Sweep, point: Point) -> list[Point]:
 
 
 def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bool = False) -> list[str]:
-    """Return the call of `d2e eval` that scores these points of one model."""
     point = points[0]
     target = str(sweep.out / point.scored_in)
     model = str(sweep.out / point.trained_in) if point.train else point.recipe.model.name
@@ -157,7 +156,7 @@ def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: b
 
 
 def check_inputs(sweep: Sweep) -> None:
-    """Check before hours of training what would fail after them; UserError if data or a benchmark are missing."""
+    """Check before hours of training what would fail after them; UserError if it is not measured, or lacks data."""
     spec = sweep.spec
     if (spec.bench is not None and spec.suite is not None) or (sweep.bench is None and spec.probe is None):
         raise UserError(

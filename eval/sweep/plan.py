@@ -247,7 +247,6 @@ def _with_named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:
 
 
 def data_folder(out: Path, build: Sequence[str]) -> Path:
-    """Return the folder of built data; its name shows the arguments."""
     return out / "data" / re.sub(r"[^\w.=+-]+", "-", "-".join(build)).strip("-")[:200]
 
 

@@ -154,7 +154,8 @@ def run_process(arguments: Sequence[str], output: IO[str], lock: int, environmen
 
 def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
     """Train and score what is left to do; return the name of each failed point → why it failed.
-     The `jobs` trainings at a time share the cores evenly unless OMP_NUM_THREADS is set. UserError if the folder
+
+    The `jobs` trainings at a time share the cores evenly unless OMP_NUM_THREADS is set. UserError if the folder
     belongs to another sweep, or another process works in it.
     """
     refuse_other_sweep(sweep)
@@ -178,7 +179,8 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
 
 def refuse_other_sweep(sweep: Sweep) -> None:
     """Compare the sweep with the record in its folder; a new or empty folder fits any.
-     Points may be added and left out. While nothing is scored, the evaluation may change, so that a mistake there does
+
+    Points may be added and left out. While nothing is scored, the evaluation may change, so that a mistake there does
     not cost the trained models. UserError if a point changed, or the folder holds something else.
     """
     file = sweep.out / RECORD_FILE

@@ -52,7 +52,8 @@ class Part(BaseModel):
 
 class Evaluation(Part):
     """How a point's model is decoded, where this differs from its recipe; None uses the recipe's.
-     `without_context` also decodes without the contexts, and sorts the wrong answers by rule like `d2e errors`.
+
+    `without_context` also decodes without the contexts, and sorts the wrong answers by rule like `d2e errors`.
     `suite` is another one than the sweep's.
     """
 
@@ -143,9 +144,7 @@ class Expected(Part):
 
     Attributes:
         flops, bytes_per_s: Rates of one device; `utilisation` is the share of `flops` that is reached.
-        rows: Training rows.
         tokens: View → tokens that it adds to a packed row. `answer` are those of an answer.
-        suites: Suite → its rows.
         judge_dollars: What a paid judge of the training data costs.
     """
 

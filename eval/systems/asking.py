@@ -56,7 +56,8 @@ def exchanges(pairs: Iterable[tuple[str, str]]) -> Messages:
 @dataclass
 class Asker:
     """A model that answers conversations, pass after pass; α subtracts what the imagined conversation says.
-     A pass writes `FOLDER/PASS.jsonl` (dataset, id and output of each conversation) and `PASS.decoding.json`. It is
+
+    A pass writes `FOLDER/PASS.jsonl` (dataset, id and output of each conversation) and `PASS.decoding.json`. It is
     resumed after a kill, and answers of other prompts, models or options are never mixed. `records` say what the
     passes so far were decoded with.
     """
@@ -83,15 +84,13 @@ class Asker:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """Return the answer to each conversation, in order.
+        """Return the answer to each conversation, in order; UserError if a prompt is too long, or the engine fails.
 
         Args:
             name: of the pass, which names its files.
             max_new_tokens: limit if `--max-new-tokens` is not given; None is the general default.
             style: how the conversations become one text, in other forms than chat.
             temperature: 0 is greedy; `seed` is for the draws.
-
-        UserError if a prompt exceeds the model's context, the engine fails, or the folder has other answers.
         """
         limit = self.config.options.max_new_tokens or max_new_tokens or self.config.decoding.max_new_tokens
         decoding = replace(self.config.decoding, max_new_tokens=limit, temperature=temperature, seed=seed)
@@ -169,10 +168,7 @@ def ask_as_trained(
     group: Callable[[EventSample], Hashable] = lambda sample: "",
     **options: Any,
 ) -> list[Extraction]:
-    """Ask samples in the words of the model's training, in one pass, and return what is read in each reply.
-
-    Samples of a `group` share a prefix; `options` are those of `Asker.ask`.
-    """
+    """Ask samples in the words of the model's training, in one pass, and return what is read in each reply."""
     prompts = load_prompt_set(asker.config.prompt_set, asker.config.form)
     chats = []
     for one in samples:

@@ -87,7 +87,6 @@ class BenchmarkCall:
 
     Attributes:
         data: The folder with the official files, or one of the files.
-        options: Options of the benchmark's own class.
         max_samples: Limit on the units that the benchmark counts, drawn with the seed; None takes all.
         by_likelihood: Score options instead of generating; only if the options allow it (`can_choose`).
         form: The asker applies it, and some benchmarks have other wording for it.
@@ -111,11 +110,7 @@ class BenchmarkCall:
 class Benchmark(Generic[Gold, Answers]):
     """A benchmark; a subclass reads gold, asks a model, reads predictions and scores.
 
-    Attributes:
-        title: Name, authors and venue.
-        official_files: The official files that it reads, for messages.
-        obtain: The command that gets them.
-        score_options: Class of the scorer's options, with a `seed`.
+    `title` has name, authors and venue, `official_files` is for messages, `obtain` the command that gets these files.
     """
 
     name: ClassVar[str]
@@ -146,7 +141,6 @@ class Benchmark(Generic[Gold, Answers]):
         raise NotImplementedError
 
     def evaluate(self, gold: Gold, answers: Answers, options: Any, seed: int) -> BenchmarkResult:
-        """Score the answers."""
         raise NotImplementedError
 
     def files(self, gold: Gold, answers: Answers) -> dict[str, str]:

@@ -60,10 +60,8 @@ class LabelAnswers(NamedTuple):
 class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
     """A benchmark of questions with one label each; `max_samples` counts questions.
 
-    Attributes:
-        question: Class of the gold rows.
-        line: Class of the lines of predictions; by default `id` and `answer`, with the type of the question's answer.
-        id_name: Field of a question's id in the predictions that a run writes.
+    By default a line of predictions has `id` and `answer`, with the type of the question's answer. `id_name` is the
+    field of the id in the predictions that a run writes.
     """
 
     options = LabelOptions

@@ -152,8 +152,8 @@ def refuse_unfilled(path: Path, texts: Iterable[str | None], what: str) -> None:
 
 def check_ids(path: Path, what: str, found: Collection[str], known: Collection[str], *, all_of: str = "") -> None:
     """Check that predictions are about known items; UserError if an id is unknown, or missing.
-     `what` is the word for an item in messages. `all_of` is the remedy for known items without predictions; they are
-    allowed if it is empty.
+
+    `what` is the word for an item in messages. Missing ids are allowed if `all_of`, the remedy for them, is empty.
     """
     unknown = [name for name in found if name not in known]
     if unknown:
@@ -184,7 +184,8 @@ def flat_text(path: Path, rows: Sequence[dict[str, Any]]) -> str:
 
 def file_in(path: Path, names: Sequence[str], option: str, what: str) -> Path:
     """Return a file itself, or the first of the names that is found in a folder or below, the nearest one first.
-     So RUN stands for RUN/eval/BENCH/NAME. UserError, in terms of the option and of `what` is expected, if nothing is
+
+    So RUN stands for RUN/eval/BENCH/NAME. UserError, in terms of the option and of `what` is expected, if nothing is
     there, or the folder has none of the names, or one of them several times.
     """
     if path.is_file():

@@ -77,7 +77,6 @@ def evaluate_system(
 
 
 def _calls_with_options() -> list[str]:
-    """Return the calls whose prompts have options, of all benchmarks."""
     options = {name: load_benchmark(name).options.choosing for name in SYSTEM_NAMES}
     return [
         " ".join((f"--bench {name}", *(f"--set {option}={value}" for option, value in choosing.items())))
@@ -134,10 +133,7 @@ class ScoredFile:
 def score_files(
     name: str, files: Sequence[Path], gold: Path, given: Sequence[str], names: Sequence[str] | None = None
 ) -> list[ScoredFile]:
-    """Score each file against the same gold, with the same `NAME=VALUE` options; `names` are those in tables.
-
-    UserError if a file is missing or damaged, does not fit the gold, or the names do not fit the files.
-    """
+    """Score each file against the same gold, with the same `NAME=VALUE` options; `names` are those in tables."""
     if names is None:
         labels = distinct_labels(files)
         stems = [Path(label).name.removesuffix(file.suffix) for label, file in zip(labels, files, strict=True)]
@@ -165,7 +161,8 @@ def comparison_text(scored: Sequence[ScoredFile], comparison: Comparison) -> str
 
 def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:
     """Write the flat file of predictions that a scorer wants, all but the predictions; returns what to fill in.
-     `given` are `NAME=VALUE` options. UserError if the gold file is damaged, or the file's name says no form or is
+
+    `given` are `NAME=VALUE` options. UserError if the gold file is damaged, or the file's name says no form or is
     taken.
     """
     if not is_flat(file):

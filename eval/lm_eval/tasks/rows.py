@@ -22,7 +22,8 @@ def load(
     *, dataset: str, relation: str, data: str | None = None, prompt_set: str = "default", **_: Any
 ) -> dict[str, Dataset]:
     """The documents of one row of the benchmark, by split; UserError if the folder lacks the benchmark or such a row.
-     `data` is a folder of `d2e data build --suite piper` (`--metadata data=…`, or the variable D2E_PIPER; else
+
+    `data` is a folder of `d2e data build --suite piper` (`--metadata data=…`, or the variable D2E_PIPER; else
     data/piper). Its training rows, if any, are used for demonstrations.
     """
     folder = Path(data or os.environ.get(DATA_VARIABLE) or "data/piper")

@@ -71,7 +71,6 @@ class DemoModel:
 
 
 def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
-    """Load a model like `d2e eval`; UserError if there is no such model or prompt set, or α is out of its range."""
     if options.alpha is None and recipe_of(model) is None:
         options = replace(options, alpha=_DEFAULT_ALPHA)
     config = resolve_options(model, options)

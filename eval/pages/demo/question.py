@@ -84,10 +84,7 @@ OWN_EXAMPLES = (
 
 
 def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Question]:
-    """Draw questions from the benchmark or, without one, from the test rows of the run's training data.
-
-    UserError if the benchmark is missing, or has a bad row.
-    """
+    """Draw questions from the benchmark or, without one, from the test rows of the run's training data."""
     file: Path | None = None
     if bench is not None:
         file = locate_benchmark(bench).file

@@ -158,10 +158,7 @@ class Inspected:
 
 
 def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, options: InspectOptions) -> int:
-    """Write the page about some samples, and return how many contexts were cut to fit the model.
-
-    UserError if the model cannot be loaded, has no chat template, or is too short for a prompt and its answer.
-    """
+    """Write the page about some samples, and return how many contexts were cut; UserError for an unfit model."""
     recipe = recipe_of(model)
     alpha, prompt_set = (0.5, "default") if recipe is None else (recipe.decoding.alpha, recipe.data.prompt_set)
     alpha = alpha if options.alpha is None else options.alpha

@@ -45,12 +45,9 @@ LOSSES = ("loss", "ce", "kl", "preference")  # their terms depend on the objecti
 
 @dataclass(frozen=True)
 class Training:
-    """The log of a training.
+    """The log of a training: by key of `CURVES` the logged steps with their finite values, and the median speed.
 
-    Attributes:
-        curves, held_out: Key of `CURVES` → (step, finite value).
-        tokens_per_second: Median of the logged values.
-        terms: The objective with its ratios; losses are only comparable if these are equal.
+    Losses are only comparable if `terms`, the objective with its ratios, are equal.
     """
 
     curves: dict[str, list[tuple[int, float]]]
@@ -103,7 +100,6 @@ def _equal(one: Sequence[tuple[int, float]] | None, other: Sequence[tuple[int, f
 
 
 def _terms(run: Path) -> str:
-    """The objective in words; empty without a valid recipe."""
     try:
         recipe = recipe_of(str(run))
     except UserError:
@@ -184,7 +180,6 @@ _OF_RESULTS = ("model", "model_name", "decoder", "alpha", "plausibility", "optio
 
 
 def measured_facts(runs: Sequence[MeasuredRun]) -> dict[str, list[Fact]]:
-    """The same of results with measures: what their scores record, and their folders."""
     columns = [{**{name: run.scores.get(name) for name in _OF_RESULTS}, "folder": str(run.folder)} for run in runs]
     rows = [Fact(name, tuple(_written(column[name]) for column in columns)) for name in columns[0]]
     return {"Results": [row for row in rows if set(row.values) != {NONE}]}

@@ -81,7 +81,8 @@ def write_report(
     comparison: Comparison | None = None,
 ) -> None:
     """Write one self-contained HTML page about the runs of `load_results`.
-     A `comparison` of these runs is used if it exists already. UserError if a file of a run is damaged, or an option
+
+    A `comparison` of these runs is used if it exists already. UserError if a file of a run is damaged, or an option
     names an unknown dataset.
     """
     write_whole(out, render_page(runs, options, comparison))

@@ -88,10 +88,7 @@ def scores_figure(comparison: Comparison) -> Figure:
 def dot_figure(
     title: str, groups: Sequence[str], labels: Sequence[str], scores: Sequence[Sequence[Interval]]
 ) -> Figure:
-    """Draw scores in percent on one axis: a line for each group, and in it a dot with its 95 % interval for each run.
-
-    `scores` are fractions, G groups × R runs.
-    """
+    """Draw scores (G groups × R runs, fractions) in percent: a line for each group, in it a dot for each run."""
     line = max(_LINE, 0.14 * len(labels) + 0.16)
     figure = Figure(figsize=(WIDTH, 0.7 + line * len(groups) + 0.22 * len(labels)), layout="constrained")
     axes = figure.add_subplot()
@@ -167,11 +164,9 @@ class Part(NamedTuple):
 def stacked_figure(
     groups: Mapping[str, Mapping[str, Mapping[str, float]]], parts: Sequence[Part], unit: str, *, middle: bool = False
 ) -> Figure:
-    """Draw stacked horizontal bars in groups, the parts in percent of a bar's sum, with the group's name above them.
+    """Draw stacked horizontal bars in groups, the parts in percent of a bar's sum, with a line at 50 if `middle`.
 
-    Args:
-        groups: group → name of the bar → key of a part → share or count.
-        middle: draw a line at 50 percent.
+    `groups` is group → name of the bar → key of a part → share or count.
     """
     bars = [(group, name, shares) for group, own in groups.items() for name, shares in own.items()]
     columns = 2 if len(parts) % 2 == 0 else 3  # fills the rows of the legend

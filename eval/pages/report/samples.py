@@ -59,10 +59,7 @@ class ShownSample:
 
 
 def choose_samples(runs: Sequence[ScoredRun], count: int, *, changed_first: bool = True) -> list[ShownSample]:
-    """Choose up to `count` samples, taking outcomes of the first and the presented run in turns.
-
-    `changed_first` chooses others only after all samples that changed between these runs.
-    """
+    """Choose up to `count` samples in turns of outcomes; `changed_first` takes all that changed before any other."""
     other = runs[presented(runs)]
     told = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
     outcomes = {change: name.format(runs[0].label, other.label) for change, name in told.items()}

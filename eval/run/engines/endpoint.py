@@ -31,8 +31,6 @@ _ECHO = "--answer likelihood needs /completions with `echo` and `logprobs`, whic
 
 @dataclass(frozen=True)
 class _Request:
-    """A pair in the form that the back end takes."""
-
     pair: PromptPair[Any]
 
     @property
@@ -46,15 +44,10 @@ class _Request:
 
 
 class EndpointEngine:
-    """Sends prompts, and takes replies for outputs.
+    """Sends prompts, and takes replies for outputs; the answers' length comes from the task.
 
-    Args:
-        options: with the model's name; the answers' length comes from the task.
-        tokenizer: for scoring options, a name as for `d2e_sft.model.loading.load_tokenizer`; None: the model's name.
-        likelihood: options will be scored; the tokenizer is loaded.
-
-    UserError if the address or the key is missing or malformed, the `openai` package is not installed, or there is no
-    such tokenizer.
+    The `tokenizer` is only loaded if options will be scored (`likelihood`); None is that of the model's name.
+    UserError if the address or the key is missing or malformed, or the `openai` package is not installed.
     """
 
     name = "openai"

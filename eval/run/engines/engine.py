@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 class EngineReply(NamedTuple):
     """What an engine yields while it decodes or scores; prompts come in any order.
 
-    Attributes:
-        place: The prompt's place in the call.
-        answer: None while it is not complete.
-        tokens: Those of prompts and answers since the last reply, for the progress; 0 if the engine counts none.
+    `answer` is None while it is not complete. `tokens` are those of prompts and answers since the last reply, for the
+    progress; 0 if the engine counts none.
     """
 
     place: int

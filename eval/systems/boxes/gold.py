@@ -113,7 +113,8 @@ def mentions(texts: Iterable[str], box: str) -> list[str]:
 
 def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[BoxQuestion]:
     """Read a JSONL file of the published format, from a folder or zip archive.
-     `split` is the beginning of the file's name there; in an archive its folder may come first, as in `few_shot/test`.
+
+    `split` is the beginning of the file's name there; in an archive its folder may come first, as in `few_shot/test`.
     UserError, with file and line, if there is no such file, or a row does not have the format.
     """
     if path.is_dir():
@@ -196,10 +197,7 @@ def predictions_text(questions: Sequence[BoxQuestion], predictions: Sequence[str
 
 
 def read_predictions(path: Path, questions: Sequence[BoxQuestion]) -> tuple[list[BoxQuestion], list[str | None]]:
-    """Return the questions that are predicted, in gold order, and their predictions.
-
-    UserError if a line is damaged, unknown, predicted twice or about other gold, or lines are missing.
-    """
+    """Return the questions that are predicted, in gold order, and their predictions."""
     lines = read_text(path).split("\n")
     is_table = next((line for line in lines if line.strip()), "").count("\t") > 1
     predicted = _read_tsv(path, lines, questions) if is_table else _read_json(path, questions)

@@ -356,7 +356,6 @@ class CrepeLine(FlatRow):
 
 
 def _pair(procedure: str, step: int, event: str) -> str:
-    """Return how messages name a pair that is scored."""
     return f"{procedure}, step {step}, {event}"
 
 

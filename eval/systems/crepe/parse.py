@@ -120,12 +120,10 @@ def read_option(reply: str) -> int | None:
 
 @dataclass(frozen=True)
 class CrepeAnswer:
-    """What a model said about one procedure.
+    """What a model said about one procedure: a label for each [step][event], None where it could not be read.
 
-    Attributes:
-        labels: [step][event]; None where no label could be read.
-        entities: [step], the entity changes that the model wrote itself.
-        inconsistent: pairs of answers that contradict each other.
+    `entities` are the changes that the model wrote itself, by step. `inconsistent` counts pairs of answers that
+    contradict each other.
     """
 
     labels: list[list[int | None]]

@@ -119,12 +119,9 @@ def drawn_demonstrations(count: int, seed: int, *, by_event: bool) -> list[Demon
 
 @dataclass(frozen=True)
 class Request:
-    """What a family is asked.
+    """What a family is asked; `states` are the entity changes that prompts give, by procedure, or empty.
 
-    Attributes:
-        states: The entity changes that prompts give, by procedure; empty if they give none.
-        independent: Ask about each step on its own.
-        by_likelihood: Take the likelier of yes and no instead of generating.
+    With `independent` each step is asked about on its own. `by_likelihood` takes the likelier of yes and no.
     """
 
     dataset: str
@@ -321,7 +318,6 @@ def _labels(request: Request, replies: Sequence[str], steps: int) -> EventLabels
 
 
 def _demonstrated(request: Request) -> list[tuple[str, str]]:
-    """Return the questions about each demonstration's event with their answers."""
     pairs = []
     for shown in request.demonstrations:
         turns = _turns(request, shown, shown.events[0].event)

@@ -58,7 +58,8 @@ InterestLabels = Mapping[tuple[str, str], Mapping[str, Truth]]  # by procedure a
 
 class Pairs(NamedTuple):
     """The (event, step) pairs of some procedures, a row for each.
-     A row has gold and predicted label as the official scorer reads them, both by their meaning (corrected), place and
+
+    A row has gold and predicted label as the official scorer reads them, both by their meaning (corrected), place and
     id of the procedure, number of its steps, number of words of the step, and the event. Also the label of another
     annotator and the topic; None if unknown.
     """
@@ -220,7 +221,6 @@ def measures(pairs: Pairs) -> list[Measure]:
 
 
 def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
-    """Return the tables of a report: the main one with the baselines, then the breakdowns."""
     low, high = scores["macro_f1_interval"]
     way, by_chance = scores["which_way"], scores["baselines"]["chance"]
     every = way["all_changed"]
@@ -325,7 +325,8 @@ def read_labels(path: Path) -> dict[tuple[str, str], dict[str, Truth]]:
 
 def score_by_interest(labels: InterestLabels, pairs: Pairs, outputs: Sequence[CrepeProcedure]) -> dict[str, Any]:
     """Return macro-F1 of each group of (event, step) pairs, counting each pair once and as the official script does.
-     The official count has a pair for each dictionary of its step in `outputs`, with the gold and predicted label so
+
+    The official count has a pair for each dictionary of its step in `outputs`, with the gold and predicted label so
     far; without outputs there is no such count. Pairs of events without `labels` are counted as unlabelled.
     """
     blocks = {procedure.id: procedure.blocks for procedure in outputs}

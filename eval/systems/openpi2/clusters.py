@@ -70,7 +70,8 @@ def _dict_of_entities(value: Any) -> Any:
 
 class ToCluster(Row):
     """A procedure with names to be clustered.
-     Names are entity mentions under one empty key; or by entity the entries of its attributes, each one or several
+
+    Names are entity mentions under one empty key; or by entity the entries of its attributes, each one or several
     mentions with ` | ` between them.
     """
 

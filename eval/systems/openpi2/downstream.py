@@ -89,7 +89,6 @@ def read_changes(replies: Mapping[str, Sequence[str]]) -> tuple[StateChanges, in
 
 
 def salient(changes: StateChanges, threshold: int) -> StateChanges:
-    """Return the changes of entities whose salience at the step reaches the threshold."""
     return {
         key: [[c for c in step if c.salience is not None and c.salience >= threshold] for step in steps]
         for key, steps in changes.items()
@@ -97,7 +96,6 @@ def salient(changes: StateChanges, threshold: int) -> StateChanges:
 
 
 def entities_a_step(changes: StateChanges) -> float:
-    """Return the mean number of entities that change at a step."""
     return mean(len({change.entity for change in step}) for steps in changes.values() for step in steps)
 
 

@@ -165,7 +165,6 @@ def _judge(domain: str, problem: str, seconds: float) -> Verdict:
 
 
 def pddl_result(written: Mapping[str, Written], planner: Planner) -> BenchmarkResult:
-    """Return verdicts, and the share of tasks that a plan solves."""
     verdicts = {key: planner(item.domain, item.problem) for key, item in written.items()}
     counts: dict[str, int] = {name: sum(v.outcome == name for v in verdicts.values()) for name in OUTCOMES}
     share = mean(verdict.outcome == "solvable" for verdict in verdicts.values())

@@ -285,10 +285,7 @@ def _values(judges: Mapping[str, Saliences]) -> Table:
 
 
 def salience_plot(goals: Sequence[str], correlations: Mapping[str, Sequence[float | None]]) -> str:
-    """Draw each judge's correlation with the first annotator as SVG, a group of bars for each procedure (figure 3).
-
-    Correlations are judge → one for each goal; None, where it is undefined, has no bar.
-    """
+    """Draw each judge's correlation with the first annotator as SVG, a group of bars per procedure (figure 3)."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "salience"}):
         figure = Figure(figsize=(10, 4), layout="constrained")
         axes = figure.add_subplot()
@@ -332,7 +329,6 @@ class Salience(OpenPITask[Judges, Saliences]):
         return salience_result(gold, answers)
 
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
-        """Ask a model, and compare its answers and those of other judges with the first annotator's."""
         path = self.gold_at(call.data, call.options, "--data")
         procedures = {key: procedure for key, procedure in read_procedures(path).items() if key in JUDGED}
         predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))

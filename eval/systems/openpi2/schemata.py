@@ -261,7 +261,7 @@ def _places(gold: Procedures, labelled: Labelled, expanded: bool) -> dict[str, C
 
 
 def errors_by_gold(gold: Procedures, predictions: Schemas, local: Mapping[str, PrecisionRecall]) -> Any:
-    """Return how many predictions the gold file has where, and how many of its changes are missing, with a table.
+    """Return where the gold file has the predictions, and how many of its changes are missing, with a table.
 
     `local` has the corrected figures of attributes at each step, without and with expansion.
     """

@@ -60,8 +60,6 @@ GoldStates = Mapping[str, Sequence[Sequence[GoldState]]]  # by procedure, the go
 
 
 class StatePair(NamedTuple):
-    """One item of the states task, as the official files write it."""
-
     entity: str
     attribute: str
     before: str
@@ -127,7 +125,6 @@ class States(OpenPITask[GoldStates, Predictions]):
         }
 
     def read_predictions(self, path: Path, gold: GoldStates, options: Any) -> Predictions:
-        """Read predicted states, one for each gold change; UserError if the file is damaged or does not fit these."""
         found: dict[str, list[list[StatePair]]] = read_by_step(path, gold, list[StatePair])
         for key, steps in found.items():
             for place, (step, changes) in enumerate(zip(steps, gold[key], strict=True), start=1):

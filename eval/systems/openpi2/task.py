@@ -126,7 +126,6 @@ class PrecisionRecall:
 
     @classmethod
     def total(cls, parts: Iterable[PrecisionRecall]) -> PrecisionRecall:
-        """Add the counts of several parts, such as procedures."""
         return cls(*map(sum, zip(*map(astuple, parts), strict=True)))
 
     def count(self, predicted: Set[object], gold: Set[object]) -> None:
@@ -159,10 +158,7 @@ def scorer_of(options: OpenPIOptions | ScorerOptions) -> BertScorer | None:
 
 @lru_cache(maxsize=1)  # several tasks of a run take the same
 def bert_scorer(model: str, layers: int | None = None) -> BertScorer:
-    """Load a scorer by a Hub name or a folder of a model; UserError if the package is missing, or loading fails.
-
-    `layers` is the layer whose states are compared; None is the package's choice for models that it knows.
-    """
+    """Load a scorer by a Hub name or folder; UserError if that fails. `layers=None` is the package's choice."""
     try:
         from bert_score import BERTScorer
 

@@ -80,8 +80,6 @@ class WiqaScoreOptions(LabelScoreOptions):
 
 
 class Wiqa(LabelBenchmark[WiqaQuestion]):
-    """Questions about influences."""
-
     name = "wiqa"
     title = "WIQA (Tandon et al., EMNLP 2019)"
     official_files = "test.jsonl of the release wiqa-dataset-v2-october-2019, github.com/allenai/wiqa-dataset"

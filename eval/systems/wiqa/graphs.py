@@ -156,7 +156,8 @@ def questions_of(
     graphs: Mapping[str, Graph], *, no_effect: int, seed: int, alignments: Mapping[str, Alignment] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the questions of all graphs as rows of the official format.
-     `no_effect` is the number of questions per graph whose cause is a change outside another paragraph. Those with
+
+    `no_effect` is the number of questions per graph whose cause is a change outside another paragraph. Those with
     `alignments` get an `explanation`.
     """
     foreign: dict[str, set[str]] = {}  # change outside its paragraph → paragraphs, which may share one
@@ -206,7 +207,6 @@ def balanced(rows: Sequence[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
 
 
 def grouped(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[int]]:
-    """Return the places of the questions by type and answer."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault((row["metadata"]["question_type"], row["question"]["answer_label"]), []).append(place)
