@@ -65,9 +65,7 @@ def with_equal_views(rows: Sequence[dict[str, Any]], unrefined: Sequence[int], b
 
 
 def naive_terms(logits: dict[str, torch.Tensor], targets: torch.Tensor, config: D2ESection) -> dict[str, torch.Tensor]:
-    """Each term of an objective over the tokens (n,) of an answer, from whole logits (n, V), token by token as its
-    formula.
-    """
+    """Each term of an objective over the tokens (n,) of an answer, token by token from whole logits (n, V)."""
     terms: dict[str, torch.Tensor] = {}
     for i, target in enumerate(targets):
         at = {view: of_view[i] for view, of_view in logits.items()}

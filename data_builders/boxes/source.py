@@ -29,9 +29,7 @@ class BoxesOptions(SourceOptions):
     """Options of the generator; on the command line `boxes.NAME=VALUE`.
 
     Attributes:
-        max_objects: Most things in a box.
         expected_objects: Mean number of things in a box at the start, before clipping at `max_objects`.
-        operations: Operations per scenario.
         min_numops: Draw only questions whose box was changed at least this often.
         changed_share: Share of the drawn questions whose box was changed at least once; None draws uniformly over
             numbers of operations and boxes, which leaves many boxes unchanged.

@@ -60,10 +60,8 @@ class World:
     """The sizes of the world.
 
     Attributes:
-        max_objects: Most things in a box.
         expected_objects: Mean of the Poisson draw of a box's initial contents, clipped at `max_objects`. An operation
             puts in half as many on average, rounded down, but at least 1.
-        operations: Number of operations in a scenario.
     """
 
     boxes: int
@@ -132,7 +130,6 @@ class World:
 
 
 def apply(state: State, operation: Operation) -> State:
-    """Return the state after one operation."""
     boxes = list(state)
     if operation.source >= 0:
         boxes[operation.source] -= operation.things

@@ -34,7 +34,6 @@ class Build:
     Attributes:
         reading: The datasets, with the filters of each split so far.
         located_tests: Dataset of a suite that this one must be disjoint from → the files of its test.
-        tests: Samples that training rows must not overlap with.
         rows: Split → rows in the order of writing.
         parts: Entries of the manifest that the steps made.
         swaps: Split → dataset → counts of swapped rows.

@@ -31,8 +31,6 @@ class BuildOptions:
         raw: Folder with the raw files as `<dataset>/<file>`; None downloads them.
         skip_bad: Put bad raw rows aside instead of stopping at the first.
         settings: `KEY=VALUE` texts such as `boxes.boxes=3` or `refine.threshold=0.5`.
-        suite: Build only this suite's split.
-        bounds: Limits on the length of training contexts.
         size: Rows to draw, for a suite with ratios; None for the suite's own number.
         allow_shortfall: If a dataset has too few rows, draw more from the others.
         swap: Share of each dataset's training rows whose entity is swapped.

@@ -24,8 +24,6 @@ from data_builders.sources.reading import read_source
 
 @dataclass(frozen=True)
 class ReadDataset:
-    """One dataset with the splits that were read."""
-
     source: Source
     located: Located
     described_files: list[dict[str, Any]]

@@ -50,9 +50,7 @@ class Suite:
     Attributes:
         name: Value of `--suite`.
         summary: Description in one line of help.
-        split: The split that is written.
         datasets: The sources, in the order of the rows.
-        published: Published counts to compare with.
         ratios: Dataset → percentage of the drawn set; empty if all rows are taken.
         size: Number of rows to draw; 0 if all are taken.
         disjoint_from: Suites whose test rows it must not contain.

@@ -34,7 +34,7 @@ _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
-    """Raise UserError, before any work, for a folder that cannot be written, has other files, or a build to keep."""
+    """Raise UserError, before any work, for a folder that cannot be written, has foreign files, or a build to keep."""
     remedy = "name another folder with --out"
     refuse_no_place(out, str(out), "the results", remedy)
     others = [name for name in _FILES if (out / name).exists()]
@@ -68,12 +68,10 @@ def write_outputs(
     card: Callable[[Mapping[str, Any]], str],
     earlier: Iterable[str],
 ) -> list[Path]:
-    """Write the files that `fill` puts into a folder, with a manifest and a card, into `out`; return them in this
-    order.
+    """Write into `out` the files that `fill` puts into a folder, a manifest and a card; return them in this order.
 
     Args:
         description: The manifest without its `outputs`.
-        card: Returns the card of the manifest.
         earlier: Names of outputs that an earlier result may have; they are removed.
     """
     try:
@@ -127,9 +125,7 @@ class Rewriting:
 
 
 def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
-    """Read the rows of a build folder or a file, to be written to `out`; UserError, before reading, if `out` is
-    unsuitable.
-    """
+    """Read the rows of a build folder or a file; UserError, before reading, if they cannot be written to `out`."""
     if out.resolve() == data.resolve():
         raise UserError(f"--out {out}: is also the input; expected another place", "name another one")
     files, is_build = files_of(data), data.is_dir()

@@ -41,13 +41,12 @@ class HabitOptions(SourceOptions):
     Attributes:
         things: Number of things in questions.
         places: Number of their possible places.
-        moves: Moves in a story.
         strength: Share of the training samples in which the thing in question ends at its habitual place.
         prior: `new` draws the habits with the seed; `pretrained` takes things whose usual place a pretrained model
             knows (plate → kitchen).
         dev_samples, test_samples: Aligned samples, and as many conflict samples.
-        train_unanswerable: Additional training samples in which the thing is taken away; their answer is `unknown`.
-        test_unanswerable: The same in the test.
+        train_unanswerable, test_unanswerable: Additional samples in which the thing is taken away; their answer is
+            `unknown`.
         test_irrelevant: Additional test samples whose story does not name the thing; their answer is the habit.
         seed: Overrides the build's seed.
     """

@@ -30,9 +30,7 @@ class RowParser:
         self._first_line: dict[str, int] = {}
 
     def read(self) -> list[EventSample]:
-        """Return the samples; UserError for a bad row that is not skipped, or if no conversation has the context's
-        place.
-        """
+        """Return the samples; UserError for a bad row that is not skipped, or if no conversation has its context."""
         if not self.spec.by_turns:
             return self.raw.parse(self.rows(), self)
         found = [sample for samples in self.raw.parse(self.rows(), self._conversation) for sample in samples]

@@ -33,7 +33,6 @@ class ContextFree:
 
     Attributes:
         contexts: Number of different premises among the rows.
-        majority_share: Share of the majority label.
         accuracy: Accuracy of the classifier on rows that it was not trained on; None if there are too few rows.
         standard_error: Standard error of the accuracy, as if rows were independent.
     """
@@ -90,9 +89,7 @@ def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree
 
 
 def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
-    """Return the accuracy of a classifier of `texts`, one per row, on rows with unseen premises; None for too few
-    rows.
-    """
+    """Return the accuracy of a classifier of `texts`, one per row, on unseen premises; None for too few rows."""
     answers, contexts = [sample.answers[0] for sample in samples], [sample.context for sample in samples]
     labels = Counter(answers)
     if len(set(contexts)) < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:

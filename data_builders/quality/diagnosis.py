@@ -61,7 +61,6 @@ class Group:
         kinds: What questions ask for → the same of its rows, if there are 20 or more; empty for nli and a single kind.
         asked: Rows that a model answered without the context, and in `by_subset` those of each tag, and those that it
             answers right, sure or not.
-        swaps: How many rows can be swapped, and why others cannot.
     """
 
     dataset: str
@@ -238,7 +237,6 @@ class Diagnosis:
         }
 
     def page(self, advice: Advice) -> str:
-        """Return the page: the advice and the tables."""
         from d2e_sft.util.html.pages import Section, render_sections
 
         texts = [advice.reason, *advice.notes]
@@ -307,5 +305,4 @@ def is_swapped(sample: EventSample) -> bool:
 
 
 def tagged_rows(samples: Sequence[EventSample]) -> list[EventSample]:
-    """Return the samples that a model has tagged."""
     return [sample for sample in samples if taggers([sample])]

@@ -100,7 +100,6 @@ class Overlap:
     Attributes:
         exact: One match with each benchmark dataset for each training row and key.
         near: The most similar row of each benchmark dataset for each training row and key; most similar first.
-        repeated: Matches removed by `set_questions_aside`.
         groups: All groups, in the order of the sets → benchmark rows in exact matches.
         set_aside: Group → training rows whose only match is short or a template.
     """

@@ -188,7 +188,6 @@ def refinement_tables(keys: Sequence[str], groups: Sequence[tuple[Sequence[str],
 
 
 def render_stats(stats: dict[str, Any]) -> str:
-    """Return the page: each table with its plots."""
     from d2e_sft.util.html.pages import Section, render_sections
 
     unit = f"tokens of {stats['tokenizer']} with its chat template" if stats["unit"] == "tokens" else "words"

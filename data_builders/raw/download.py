@@ -85,7 +85,6 @@ def _home(folder: str, file: RawFile) -> Path:
 
 
 def how_to_get(folder: str, file: RawFile) -> str:
-    """Return the steps to get a file by hand."""
     inside = f" (it is {file.member} in that archive)" if file.member else ""
     steps = file.by_hand or f"download it from {file.url}{inside} on a machine that can"
     return f"{steps}; save it as DIR/{folder}/{file.name}, and pass --raw DIR"

@@ -78,7 +78,6 @@ class RawInput:
     Attributes:
         name: The file's path inside the dataset's folder, with `/`; safe to write into outputs.
         path: Its path on this machine; only for messages.
-        format, licence: Format and licence of the samples made from it.
         wording: Prompt and system message of chat rows.
         unit: Unit of row numbers. A JSON array may be one line, so its items are counted.
         folder: The dataset's folder, if it differs from its name.
@@ -116,7 +115,6 @@ class RawInput:
                 yield line
 
     def json_lines(self) -> Iterator[Row]:
-        """Yield the objects of a JSON-lines file."""
         for line in self.lines():
             try:
                 value = decode_json(line.text)
@@ -268,7 +266,6 @@ class RawInput:
                 yield Row(number, item, key=keys[place] if keys else "")
 
     def _text(self) -> str:
-        """Return the whole file without leading byte order marks."""
         content = read_bytes(self.path, own=bool(self.own_spec))
         try:
             return content.decode("utf-8").lstrip(BYTE_ORDER_MARK)

@@ -117,8 +117,6 @@ SplitSamples = dict[Split, Samples]
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A raw file and its path on this machine."""
-
     file: RawFile
     path: Path
 
@@ -138,9 +136,7 @@ class Source:
     Attributes:
         name: Name in `--datasets` and in `EventSample.dataset`.
         licence: Licence of the raw data, as the publisher states it.
-        homepage: Repository of the raw data.
         inputs: Raw files; empty for generated data.
-        read: Returns the rows of each wanted split.
         notes: Remarks for readers of the manifest, by topic.
         folder: The dataset's folder in `--raw`, if it differs from the name.
         redistribution: Why the rows must not be republished, in one clause; empty if the licence allows it.
@@ -182,11 +178,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Job:
-    """One build of one source.
+    """One build of one source, with the file of each needed input by its key.
 
-    Attributes:
-        files: the file of each input that a wanted split needs, by the input's key.
-        splits: the wanted splits; a source may return others, which are ignored.
+    A source may return other splits than the wanted ones, which are ignored.
     """
 
     source: Source

@@ -46,12 +46,11 @@ _KEPT = ("evidence", "events", "chain")
 
 
 class Limits(BaseModel):
-    """When a context is shortened by likelihood, and how far.
+    """When a context is shortened by likelihood, and how far; at least `least_share` of the words stay.
 
     Attributes:
         margin: Nats by which the whole context must raise the answer's score above that without a context.
         loss: Nats by which the score may fall below its best value so far.
-        least_share: Share of the words that stays at least.
     """
 
     margin: float = Field(2.0, ge=0)

@@ -69,7 +69,6 @@ def convert(change: Callable[[Sequence[Any]], Iterable[Any]], splits: tuple[Spli
 
 
 def first_of_each(rows: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Return the first row of each key, in order."""
     first: dict[Hashable, T] = {}
     for row in rows:
         first.setdefault(key(row), row)
@@ -119,9 +118,7 @@ def apply_filters(
 def move_share(
     rows: SplitRows[T], key: Callable[[T], Hashable], share: float, rng: random.Random, what: str, unit: str = "rows"
 ) -> list[T]:
-    """Remove the rows of a drawn share of the keys from a test, and return them for training; `what` is the keys'
-    plural.
-    """
+    """Move the rows of a drawn share of the keys from a test to training; `what` is the plural of the key."""
     keys = list(dict.fromkeys(map(key, rows.rows)))
     drawn = set(rng.sample(keys, round(share * len(keys))))
     taken = [row for row in rows.rows if key(row) in drawn]
@@ -161,9 +158,7 @@ def reader(form: Forms, filters: Sequence[Filter] = ()) -> Callable[[Job], Split
 
 
 def read_source(job: Job) -> SplitSamples:
-    """Read a source's wanted splits, filtered by `answer_in_context`; UserError if this is on and the answers are
-    labels.
-    """
+    """Read the wanted splits, filtered by `answer_in_context`; UserError if this is on and the answers are labels."""
     wanted = job.options.answer_in_context
     if wanted and job.source.format == "nli":
         raise UserError(

@@ -1,6 +1,4 @@
-"""The other answers that may replace a sample's: from options, word lists, other rows, or a model. `revise.py`
-decides.
-"""
+"""The other answers that may replace a sample's: from its options, word lists, other rows, or a model."""
 
 from __future__ import annotations
 
@@ -97,9 +95,7 @@ class Writing:
         return frozenset(word for word in capitalised if word.casefold() not in self._lower)
 
     def fitted(self, other: str, answer: str) -> str:
-        """Return the other answer with an initial capital and a full stop only where the answer, a name or
-        abbreviation has one.
-        """
+        """Return the other answer with the answer's capital and full stop; names and abbreviations keep theirs."""
         if other.endswith(".") and not answer.endswith(".") and not other.rpartition(" ")[2][:1].isupper():
             other = other.rstrip(".")
         first, *rest = other.split()
@@ -218,7 +214,6 @@ class Candidates:
             yield from self._drawn(self._lent_widely.get((entities.wider(kind), name), ()) if kind else ())
 
     def _drawn(self, others: Iterable[str]) -> list[str]:
-        """All of them in random order."""
         return self._rng.sample(found := list(others), len(found))
 
     @cached_property

@@ -111,7 +111,6 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
 
 
 def texts_of(sample: EventSample) -> str:
-    """Return the contexts."""
     return f"{sample.context}\n{sample.refined_context or ''}"
 
 
@@ -194,10 +193,9 @@ def _keeps_order(answer: str, other: str, texts: str, *, any_distance: bool) -> 
 
 
 def _renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] | None:
-    """What changes with the entity if `other` replaces it in the `rest` of the texts; None if a trace of it would
-    stay.
+    """What changes together with the entity if `other` replaces it; None if the `rest` of the texts has a trace of it.
 
-    Words that both have are no traces. The question does not change.
+    Words that both have are no traces.
     """
     shared = frozenset(words(entity)) & frozenset(words(other))
     renamed: dict[str, str] = {}

@@ -48,7 +48,6 @@ class Swaps:
         return self.pools.total()
 
     def describe(self) -> dict[str, object]:
-        """Return the numbers for the manifest."""
         pools = {pool.value: self.pools[pool] for pool in Pool if self.pools[pool]}
         refused = {reason.value: self.refused[reason] for reason in Refusal if self.refused[reason]}
         habits = {"habits": dict(self.habits.most_common())} if self.habits else {}

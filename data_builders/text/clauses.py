@@ -312,10 +312,8 @@ def _without_wrappers(text: str, pieces: Iterator[Span]) -> Iterator[Span]:
 class _Linker:
     """Tells the kinds of a sentence's pieces and what they need, from the first to the last.
 
-    Attributes:
-        core: The clause that adjuncts behind it lean on.
-        waiting: Pieces that lean on the next clause.
-        unfinished: A piece without a verb so far, or whose last word asks for more.
+    `core` is the clause that adjuncts behind it lean on, `waiting` are pieces that lean on the next clause.
+    `unfinished` is a piece without a verb so far, or whose last word asks for more.
     """
 
     def __init__(self, pieces: Sequence[Span]) -> None:

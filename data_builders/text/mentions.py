@@ -91,9 +91,7 @@ def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def is_part_of_a_name(entity: str, text: str, titles: Collection[str] = ()) -> bool:
-    """Return whether a capitalised word is next to the entity (`Deputy` to `Vicar General`), other than one of
-    `titles`.
-    """
+    """Return whether a capitalised word, other than a title, is next to the entity, as in `Deputy Vicar General`."""
     return any(_name_parts(entity, text, titles))
 
 

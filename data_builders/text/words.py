@@ -53,7 +53,6 @@ STOP_WORDS = words_of("stop_words", "question_stems")
 
 
 def stems(text: str) -> set[str]:
-    """Return the stems of a text's content words."""
     return {stem(word) for word in words(text) if word not in STOP_WORDS} - STOP_WORDS
 
 

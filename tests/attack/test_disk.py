@@ -49,8 +49,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Path]], most: int, before: str) -> Path:
-    """Run a command on a full disk, where it must report that, and again once there is space; return a copy of its
-    output.
+    """Run a command on a full disk, where it must report that, and again with space; return a copy of its output.
 
     Args:
         most: upper limit of the free bytes.

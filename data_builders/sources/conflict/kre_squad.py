@@ -19,11 +19,9 @@ from data_builders.sources.rows import BadRowError, Draft, Form, RawInput, RawRo
 
 
 class KreSquadOptions(SourceOptions):
-    """Options of KRE-SQuAD.
+    """Options of KRE-SQuAD; `unclear` keeps rewritten passages that lack the answer, or keep the true one.
 
-    Attributes:
-        train_share: Share of the golden passages whose aligned rows are the training split.
-        unclear: Keep rewritten passages that lack the answer, or keep the true one.
+    `train_share` is the share of the golden passages whose aligned rows are the training split.
     """
 
     train_share: float = Field(0, ge=0, lt=1)
@@ -31,8 +29,6 @@ class KreSquadOptions(SourceOptions):
 
 
 class KreSquadRow(RawRow):
-    """A question, its options, and a passage with the answer."""
-
     id: Text
     question: Text
     context: Text

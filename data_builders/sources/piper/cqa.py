@@ -120,7 +120,6 @@ def _converted_pair(row: _Converted) -> Iterator[_Pair]:
 
 
 def _pair(number: int, place: str, text: str, link: Link, *sides: Sequence[_Piece]) -> _Pair:
-    """The pair with its passage and the pieces that are not blank decoded."""
     passage, decoded = decode_characters(clean(text))
     cause, effect = (
         [(decode_characters(clean(piece))[0], start) for piece, start in pieces if clean(piece)] for pieces in sides

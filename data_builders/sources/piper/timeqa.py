@@ -21,12 +21,9 @@ from data_builders.text.sentences import chunk_spans, excerpt
 
 
 class TimeQAOptions(SourceOptions):
-    """Options of TimeQA.
+    """Options of TimeQA; `context` and `max_words` are those of training.
 
-    Attributes:
-        context: Show the sentences around the answer or the whole page in training.
-        max_words: The most words of a training context; None sets no limit.
-        test_max_words: Leave out test questions on a longer page; None keeps all.
+    Test questions on a page of more than `test_max_words` are left out. None sets no limit.
     """
 
     answer_in_context: bool = True

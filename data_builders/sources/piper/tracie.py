@@ -67,8 +67,9 @@ def _draft(line: Line) -> Draft:
 
 
 def without_csv_quotes(text: str) -> str:
-    """Return the text without CSV's quotation marks: its cells are sentences, `It rained. "So, they left." "She said
-    ""no""."`
+    """Return the text without the quotation marks of CSV, and with single marks instead of doubled ones.
+
+    The stories were joined from CSV cells, one sentence each: `It rained. "So, they left." "She said ""no""."`.
     """
     return _CSV_CELL.sub(lambda cell: cell[1].replace('""', '"'), text)
 

@@ -49,9 +49,7 @@ def frequent_token(model: Any, originals: list[list[int]], imagined: list[list[i
 
 
 def prefixed_case(kind: str, count: int = 8) -> tuple[Any, list[PromptPair[Any]], list[int]]:
-    """A model, pairs after a common prefix with very different lengths (two with one imagined prompt), and stop
-    tokens.
-    """
+    """A model, pairs of different lengths after a common prefix (two share an imagined prompt), and stop tokens."""
     model = tiny_model(kind, seed=1)
     originals = random_prompts(count, 5, 60, seed=3, prefix=PREFIX)
     imagined = random_prompts(count, 3, 9, seed=4, prefix=PREFIX)

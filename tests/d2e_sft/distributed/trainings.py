@@ -71,9 +71,7 @@ def one_process(world: Path, run: Path, *overrides: str) -> Path:
 def two_processes(
     world: Path, launcher: str, trainings: dict[str, list[str]], *, gpus: bool = False
 ) -> dict[str, Trained]:
-    """Train on two processes, one training after the other; `trainings` maps a folder to overrides or
-    `--resume=CHECKPOINT`.
-    """
+    """Train on two processes, one training (folder → overrides, and `--resume=CHECKPOINT`) after the other."""
     results = world / f"{launcher}-{next(iter(trainings))}-results"
     results.mkdir()
     runs = {name: world / name for name in trainings}
