@@ -114,15 +114,18 @@ class Comparison:
 
     @property
     def main(self) -> tuple[Block, str]:
+        """The group and the measure that verdicts are about: the mean over all samples, or the first measure."""
         block = self.blocks("measures", "measure", "unit")[0] if self.is_by_measures else self.groups[0]
         return block, block.name[0] if self.is_by_measures else "mean"
 
     @property
     def unit(self) -> str:
+        """Plural name of what the main score is about."""
         return self.main[0].name[1] if self.is_by_measures else "samples"
 
     @property
     def subsets(self) -> list[Block]:
+        """The datasets with subsets, then their average."""
         return self.blocks("subsets", "dataset")
 
     @property

@@ -118,6 +118,7 @@ def relations_of(predictions: Iterable[Prediction]) -> list[str]:
 
 
 def count_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError]) -> dict[str, Counter[ErrorPattern]]:
+    """Relation → number of wrong predictions by pattern, with `all` if the run has several relations."""
     return {
         relation: Counter(
             error.pattern for key, error in errors.items() if relation in ("all", run.predictions[key].relation)

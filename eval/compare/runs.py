@@ -41,6 +41,7 @@ class RunResult:
 
     @property
     def is_trained(self) -> bool:
+        """Whether a training left its traces in the run's folder; a base model's has only results."""
         return any((folder / name).exists() for folder in (self.path, self.home) for name in _OF_TRAINING)
 
 
@@ -232,7 +233,7 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """The runs' names, with enough of their paths to be distinct; UserError if a folder is given twice."""
+    """The runs' names, with enough of their paths to be distinct, such as `d2e/checkpoint-30` of a checkpoint."""
     parts = [path.resolve().parts for path in paths]
     labels = []
     for path, own in zip(paths, parts, strict=True):

@@ -94,6 +94,8 @@ class D2ELM(LM):
         decoder: `NAME` or `NAME:KEY=VALUE:KEY=VALUE`, as for `d2e eval --decoder`; the harness splits at commas.
         max_gen_toks: longest answer, unless a task sets it.
         device: `cuda:1`, `cpu`, …; always the CPU without CUDA.
+
+    UserError if there is no such model, an option is wrong, or the model is an encoder-decoder.
     """
 
     def __init__(

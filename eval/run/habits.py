@@ -147,8 +147,8 @@ class ClosedBook:
     ) -> list[Answer]:
         """Return the answer to each sample, kept from earlier calls or decoded now.
 
-        `likelihood` scores the candidates, or the accepted answers of a sample without any. Without `draw` decoding
-        is greedy.
+        `likelihood` scores the candidates, or the accepted answers of a sample without any. `draw` are temperature and
+        seed; without them decoding is greedy.
         """
         if not samples:
             return []

@@ -57,7 +57,6 @@ class PassFiles:
         return self.folder / f"{self.stem}.decoding.json"
 
     def partial(self, process: int = 0) -> Path:
-        """The journal that a process appends to."""
         return self.folder / (f"{self.stem}.partial.{process}.jsonl" if process else f"{self.stem}.partial.jsonl")
 
     def partials(self) -> list[Path]:

@@ -32,7 +32,10 @@ LoadEngine = Callable[[str, EvalConfig, Processes], Engine]
 
 @dataclass
 class EvaluatedModel:
-    """A model, how it is asked, and the processes that ask it; it is loaded when there is something to decode."""
+    """A model, how it is asked, and the processes that ask it; it is loaded when there is something to decode.
+
+    `load` loads the engine; several models may share one that it keeps. None: an engine of its own.
+    """
 
     model: str
     config: EvalConfig

@@ -37,7 +37,11 @@ _SEPARATOR = "|"  # between several answers in a cell, as in descriptions of own
 
 @dataclass(frozen=True)
 class Answered:
-    """Counts of a call: invalid rows, outputs without a recognised answer (`unread`), and contexts that were cut."""
+    """Counts of a call.
+
+    Outputs without a recognised answer are `unread`, and their answer is empty. Contexts that were cut to fit the
+    model are `truncated`.
+    """
 
     rows: int
     bad: int

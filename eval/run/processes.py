@@ -30,6 +30,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
+        """Whether this process decides, prints and merges."""
         return self.index == 0
 
     @property

@@ -45,9 +45,10 @@ LOSSES = ("loss", "ce", "kl", "preference")  # their terms depend on the objecti
 
 @dataclass(frozen=True)
 class Training:
-    """The log of a training: by key of `CURVES` the logged steps with their finite values, and the median speed.
+    """The log of a training; `curves` and `held_out` map a key of `CURVES` to (step, finite value).
 
-    Losses are only comparable if `terms`, the objective with its ratios, are equal.
+    Speed is the median of the logged values. Losses are only comparable if `terms`, the objective with its ratios, are
+    equal.
     """
 
     curves: dict[str, list[tuple[int, float]]]

@@ -95,6 +95,8 @@ def check_datasets(names: Collection[str], run: ScoredRun) -> None:
 
 
 def without_texts(runs: Sequence[ScoredRun], datasets: Collection[str]) -> list[ScoredRun]:
+    """The runs without the texts and outputs of these datasets."""
+
     def redacted(prediction: Prediction) -> Prediction:
         if prediction.dataset not in datasets:
             return prediction

@@ -123,7 +123,6 @@ class Boxes(Benchmark[Sequence[State], Answers]):
 
 
 def ask_about(questions: Sequence[BoxQuestion], options: BoxesOptions, form: Form, asker: Asker) -> list[str | None]:
-    """Return what the model says about each question's box."""
     tokens = _MAX_NEW_TOKENS[options.prompt]
     if options.prompt == "trained":
         found = ask_as_trained(asker, list(map(as_sample, questions)), max_new_tokens=tokens)

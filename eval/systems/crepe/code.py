@@ -66,7 +66,7 @@ def _valid(name: str) -> str:
 class CodeStyle:
     """How a procedure is written as code: `nested` functions inside a function, or methods of a class.
 
-    Steps are comments at the top, and events in step functions, if the style says so.
+    `step_comments` puts the steps at the top; `event_comments` puts events in step functions, too.
     """
 
     nested: bool = False

@@ -131,6 +131,7 @@ class CrepeProcedure(Row):
 
     @property
     def blocks(self) -> Sequence[Block]:
+        """The blocks of the steps, without the start."""
         return self.parts[1:]
 
     @cached_property

@@ -227,7 +227,6 @@ def answers_by_event(
 
 
 def ask_texts(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
-    """Ask about each event and step, and read the labels."""
     opening = [system(_texts(request)["system"]), *exchanges(_demonstrated(request))]
     turns = by_event(request, lambda procedure, event: _turns(request, procedure, event))
     tokens = _FORMS[request.prompt].tokens
@@ -370,7 +369,6 @@ _FORMS = {
 
 
 def ask_two_questions(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
-    """Ask both questions about each event and step, and compare the answers."""
     texts = WORDING["two_questions"]
 
     def turns(steps: Sequence[str], event: str) -> list[Turn]:

@@ -205,6 +205,7 @@ def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None
 
 
 def mean(scores: Iterable[float]) -> float:
+    """Return the mean, 0 without values."""
     values = list(scores)
     return sum(values) / len(values) if values else 0.0
 
