@@ -89,7 +89,6 @@ def log_history(run: Path) -> list[dict[str, Any]]:
 
 
 def losses(run: Path) -> list[float]:
-    """Return the loss of every logged step."""
     return [entry["loss"] for entry in log_history(run) if "loss" in entry]
 
 

@@ -129,7 +129,6 @@ def naive_sums(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection) -
 
 
 def gradients_of(model: Any) -> dict[str, torch.Tensor]:
-    """The gradients that a backward left, by parameter name."""
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 

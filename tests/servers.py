@@ -69,7 +69,6 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

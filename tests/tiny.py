@@ -188,5 +188,4 @@ def make_sample(number: int = 0, **changes: Any) -> EventSample:
 
 
 def make_samples(count: int) -> list[EventSample]:
-    """`count` different qa samples."""
     return [make_sample(number) for number in range(count)]

@@ -169,8 +169,8 @@ def build(options: BuildOptions) -> Build:
 def estimate_models(options: BuildOptions) -> str:
     """Return the requests and costs of the judge, one line per job, and the time of refining by likelihood.
 
-    For a suite with ratios, only the samples that are judged first count: replacements of rejected ones come on top.
-    UserError if no model is asked, or if nothing can be read.
+    Reads the raw files, and writes nothing. For a suite with ratios it counts the samples that are judged first;
+    replacements of rejected ones come on top. UserError if no model is asked, or if nothing can be read.
     """
     by_likelihood = _check_models(options).by == "likelihood"
     if options.judge is None and not by_likelihood:

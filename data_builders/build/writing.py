@@ -34,7 +34,7 @@ _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
-    """Raise UserError, before any work, for a folder that cannot be written, has foreign files, or a build to keep."""
+    """Raise UserError, before any work, if `out` cannot be written, or has foreign files or a build to keep."""
     remedy = "name another folder with --out"
     refuse_no_place(out, str(out), "the results", remedy)
     others = [name for name in _FILES if (out / name).exists()]

@@ -27,7 +27,8 @@ def read_questions(
     The id of a row without one is its line, or in Parquet and JSON arrays its item.
 
     Args:
-        file: A file of rows; or a description (YAML), whose only or `test` file is read.
+        file: `.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; or a description (YAML), whose only or `test` file is
+            read.
         mapping: A description of own data whose columns, format, separator and options apply to `file`.
         fmt: Format of rows without one, if there is no description. None means scq if they have options, else qa.
         relation: Relation of rows without one, if there is no description. Prompts mention events unless it is `none`.

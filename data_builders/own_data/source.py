@@ -29,7 +29,8 @@ def how_to_describe(name: str) -> str | None:
 def own_source(name: str) -> Source | None:
     """Return the source of a description, or of an address on the Hub; None for other names.
 
-    UserError if a description, one of its files or the Hub's dataset is missing or unusable.
+    UserError if one of its files is missing or wrong. A dataset of the Hub needs the columns of conversations, or of
+    context, question, answer.
     """
     if is_hub(name):
         path, spec = _hub_spec(name)

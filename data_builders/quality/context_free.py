@@ -1,9 +1,10 @@
 """Measure how well the question, in nli the hypothesis, predicts the answer without the context.
 
-There are two baselines. One is the share of the more frequent label. The other is the five-fold cross-validated
-accuracy of a classifier of the hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in
-the same fold, so nothing learnt about a premise helps with another question about it. Options are classified as right
-or wrong, each with its question. A free answer is that of the most similar question.
+A dataset whose answers follow from the question does not measure use of the context. There are two baselines. One is
+the share of the more frequent label. The other is the five-fold cross-validated accuracy of a classifier of the
+hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in the same fold, so that nothing
+learnt about a premise helps with another question about it. Options are classified as right or wrong, each with its
+question. A free answer is that of the most similar question.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tell before any training whether answers can be guessed, found and revised, and what `advice.yaml` recommends."""
+"""Tell before any training whether answers can be guessed, found and revised, and recommend what follows from it.
+
+The recommendation is the first rule of `advice.yaml` that fits.
+"""
 
 from __future__ import annotations
 

@@ -171,8 +171,8 @@ def _resume(file: RawFile, partial: Path, tag: Path, title: str) -> None:
 def extract_member(archive: Path, member: str, target: Path) -> None:
     """Write the file `member` of a zip or tar archive to `target`, all of it or nothing.
 
-    A member without a folder in its name is found in any folder of the archive. DamagedFileError if the archive lacks
-    it, or if it is too large, a link or a folder.
+    A member without a folder in its name is found in any folder of the archive. DamagedFileError if the archive is
+    damaged or lacks it, or if it is too large, a link or a folder.
     """
     try:
         with replacing(target) as partial, partial.open("wb") as out:

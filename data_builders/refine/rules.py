@@ -167,7 +167,10 @@ def _kept(
 
 
 def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, threshold: float) -> str:
-    """What remains of a context's `sentences` without the clauses and phrases that the answer does not need."""
+    """What remains of a context's `sentences` without the clauses and phrases that the answer does not need.
+
+    A span stays with twice the share `threshold` of the best span's relevance to the question and the answers.
+    """
     sample, everything = asked.sample, split_spans(asked.sample.context)
     spans = {number: span for number, span in enumerate(everything) if span.sentence in sentences}
     texts = {number: sample.context[span.start : span.end] for number, span in spans.items()}
@@ -226,7 +229,10 @@ def _stating_answers(asked: Asked, texts: Mapping[int, str], scores: Mapping[int
 
 
 def _repeated(question: str, spans: Mapping[int, Span], texts: Mapping[int, str]) -> tuple[set[int], set[int]]:
-    """The spans with words in a row that the question repeats, and those of them that only say the same once more."""
+    """The spans with words in a row that the question repeats, and those of them that only say the same once more.
+
+    The latter lean on a clause that the question repeats, too, and it has all their words.
+    """
     spoken, numbers = _placed(texts)
     asked = words(question)
     repeated = Counter[int]()

@@ -84,7 +84,8 @@ def _storycloze(row: _StoryCloze) -> Draft:
 def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], SplitSamples]:
     """Read rows whose labels are in a file of their own, on the same lines.
 
-    UserError if one file has more lines: then no label can be trusted.
+    Labels that the model does not list are bad rows of that file. UserError if a line has a row but no label, or a
+    label but no row: then no label can be trusted.
     """
 
     def rows(raw: RawInput, labels: RawInput) -> Iterator[Row]:

@@ -152,7 +152,7 @@ class Candidates:
     ) -> None:
         """Read the answers of the samples.
 
-        If no answer of a kind fits, those of a `wider` kind are tried, also from `more` rows of the dataset, if given.
+        If `more` rows of the dataset are given, answers of a `wider` kind are tried where none of the same kind fits.
         """
         self._samples, self._order, self._rng, self._more = samples, options.order, rng, more
         self._writing = Writing(sample.context for sample in samples)

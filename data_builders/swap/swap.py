@@ -33,7 +33,7 @@ class Swaps:
         pools: Pool → swapped rows whose other entity comes from it.
         refused: Reason → refused rows among those that were tried, in random order, until enough were swapped.
         never: Answer → rows that have it and were tried, if none was swapped; without labels of nli.
-        habits: Usual answer of the training rows → pairs of a test row and its twin that have it as their habit.
+        habits: Usual answer of the training rows → pairs of a test row and its twin with this habit.
     """
 
     rows: int

@@ -45,7 +45,10 @@ def is_replaceable(entity: str, text: str) -> bool:
 
 
 def spelling(entity: str, text: str) -> str | None:
-    """Return the entity as its mentions are written, apart from a sentence's initial capital; None if they differ."""
+    """Return the entity as its mentions are written, in lower case if only some begin a sentence; None if they differ.
+
+    `friction` for the entity `Friction` in `friction and heat`.
+    """
     forms = {" ".join(mention.split()) for mention in find(entity, text)}
     forms_in_order = [entity, *sorted(forms, key=lambda form: (form[0].isupper(), form))]
     return next((form for form in forms_in_order if is_replaceable(form, text)), None)
@@ -91,7 +94,10 @@ def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def is_part_of_a_name(entity: str, text: str, titles: Collection[str] = ()) -> bool:
-    """Return whether a capitalised word, other than a title, is next to the entity, as in `Deputy Vicar General`."""
+    """Return whether a capitalised entity is next to a capitalised word: `Vicar General` in `Deputy Vicar General`.
+
+    `titles` before it belong to no longer name: `King Harold`.
+    """
     return any(_name_parts(entity, text, titles))
 
 

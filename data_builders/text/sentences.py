@@ -42,7 +42,10 @@ def sentence_spans(text: str) -> list[Span]:
 
 
 def keep_sentences(text: str, places: Collection[int]) -> str:
-    """Return some of a text's sentences, by their place in `sentence_spans`; line breaks between them stay."""
+    """Return some of a text's sentences, by their place in `sentence_spans`; line breaks between them stay.
+
+    All sentences give the text itself.
+    """
     spans = sentence_spans(text)
     if len(places) == len(spans):
         return text

@@ -1,6 +1,7 @@
 """FaithEval, counterfactual part (Ming et al., ICLR 2025): science questions with a passage for a wrong option.
 
-The questions are those of ARC-Challenge. All 1,000 rows are a `conflict`, and the habit is the answer of ARC.
+The questions are those of ARC-Challenge. A generated passage argues for an option that is wrong in the world and right
+by the passage. So all 1,000 rows are a `conflict`, and the habit is the answer of ARC.
 """
 
 from __future__ import annotations

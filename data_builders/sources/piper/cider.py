@@ -73,7 +73,8 @@ def read(job: Job) -> SplitSamples:
 def one_line_a_turn(utterances: str) -> str:
     """Return the dialogue with one line for each turn, `A: …`.
 
-    Four spaces separate utterances, and in some dialogues also the sentences of a turn, which have no speaker.
+    The file separates utterances by four spaces. Some dialogues also separate the sentences of a turn in this way;
+    these have no speaker and join the line before.
     """
     turns: list[str] = []
     for part in utterances.split("    "):

@@ -94,7 +94,10 @@ def read(job: Job) -> SplitSamples:
 
 
 def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
-    """Return each instance with its first answer and three wrong ones from other stories, at drawn places."""
+    """Return each instance with its first answer and three wrong ones, at drawn places.
+
+    A wrong answer is that of another story's question and no right one of this story; UserError if there are too few.
+    """
     pool = [answer for instance in instances for answer in instance.answers]
     if len(set(map(fingerprint, pool))) < _FEWEST_ANSWERS:
         raise UserError(

@@ -75,7 +75,10 @@ def without_csv_quotes(text: str) -> str:
 
 
 def balanced_draw(rows: Sequence[Draft], rng: random.Random) -> list[Draft]:
-    """Draw one row for each key, in file order of the keys, with as many positives as negatives where possible."""
+    """Draw one row for each key, in file order of the keys, with as many positives as negatives where possible.
+
+    Keys with one label count first; those with both are then dealt to the labels at random so that they even out.
+    """
     groups: dict[tuple[str, str, str], list[Draft]] = {}
     for row in rows:
         groups.setdefault(row.extra["key"], []).append(row)

@@ -1,4 +1,4 @@
-"""Training adapters: the packed step equals the naive one for them too, with and without gradient checkpointing."""
+"""Training adapters: the packed step equals the naive one, with and without gradient checkpointing."""
 
 from __future__ import annotations
 
