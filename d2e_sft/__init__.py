@@ -1,6 +1,6 @@
 """D²E-SFT: debiasing and distillation enhanced fine-tuning for event reasoning.
 
-What is used from Python is imported when it is first named, so that `import d2e_sft` takes no time.
+Names are imported on first use, so that `import d2e_sft` takes no time.
 """
 
 import importlib

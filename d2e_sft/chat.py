@@ -62,8 +62,8 @@ class ChatSession:
     """A model, a context and the turns so far.
 
     Attributes:
-        decoding: Settings of the debiased answer; they may be replaced between turns.
-        context: Context of the next turn; if empty, answers are plain.
+        decoding: Of the debiased answer; it may be replaced between turns.
+        context: Of the next turn; if empty, answers are plain.
         turns: Question and answer of each turn, as the user and the model wrote them.
         forgotten: Old turns that the last prompt left out.
     """
@@ -151,9 +151,9 @@ def open_session(
     system: str | None = None,
     dtype: str | None = None,
 ) -> ChatSession:
-    """Load a model for a conversation that has no context yet; None: as in the run's recipe, else the default.
+    """Load a model for a conversation that has no context yet; UserError if that fails or options are in conflict.
 
-    Raises UserError for a missing model, conflicting options, or a model without a chat template.
+    None is as in the run's recipe, else the default.
 
     Args:
         alpha: As for `d2e eval`; 0.5 for a model without a run.
@@ -210,7 +210,6 @@ def talk(
     Args:
         read: Returns the next line without its end; raises EOFError after the last, KeyboardInterrupt for ctrl-C.
         write: Gets pieces of output, including line ends.
-        write_error: Gets a message about a line that failed.
         interactive: A user types, and ctrl-C ends only an answer.
     """
     failed = 0
@@ -241,7 +240,6 @@ def talk(
 
 
 def _command(session: ChatSession, name: str, rest: str, read: Callable[[], str]) -> str:
-    """Return what the command prints."""
     match name:
         case "/context" if not rest:
             said = session.context or "(no context)"

@@ -176,7 +176,6 @@ _DECODING = {
 
 
 def decoding_table(rows: Sequence[Row]) -> Table:
-    """Return the rows as a table, with the columns that the engine has."""
     return rows_table(_DECODING, rows, keys=3)
 
 
@@ -251,5 +250,4 @@ _SAMPLES = {
 
 
 def samples_table(rows: Sequence[Row]) -> Table:
-    """Return the rows of `answer_rows` as a table."""
     return rows_table(_SAMPLES, rows, keys=3 if rows and "shape" in rows[0] else 1)

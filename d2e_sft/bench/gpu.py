@@ -93,11 +93,10 @@ def measure_peaks(device: torch.device) -> Peaks:
 
 
 def bench_gpu(*, file: Path | None, seconds: float, shapes: Sequence[str] = (), rehearse: bool = False) -> Report:
-    """Measure as many cases as the time allows; raises UserError without an accelerator or for an unknown shape.
+    """Measure as many cases as the time allows; no case starts after `seconds`.
 
     Args:
         file: The report, written again after every case.
-        seconds: Time limit; no case starts after it.
         shapes: Keys of `SHAPES`; empty for those of the sizes.
         rehearse: Use tiny shapes on any device; D2E_DEVICE=cpu: on the CPU.
     """

@@ -129,7 +129,6 @@ def _peak_of(process: int) -> int:
 
 
 def share_of_equals(left: Sequence[Any], right: Sequence[Any]) -> float:
-    """Return the share of results that are equal."""
     return sum(a == b for a, b in zip(left, right, strict=True)) / len(left)
 
 
@@ -147,9 +146,7 @@ def rows_table(columns: Columns, rows: Sequence[Mapping[str, Any]], *, keys: int
 class Report:
     """The rows of several cases, as a file.
 
-    Attributes:
-        facts: What the figures depend on, such as the machine and versions.
-        skipped: Case → why it was not measured.
+    `facts` are what the figures depend on, such as the machine; `skipped` says why a case was not measured.
     """
 
     facts: dict[str, Any]

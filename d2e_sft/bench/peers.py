@@ -204,9 +204,9 @@ def best_options_by_harness(
 
 
 def build_with_datasets(files: Sequence[Path], folder: Path) -> int:
-    """Read, word, filter and write rows by Hugging Face `datasets`, without its cache; returns how many are left.
+    """Read, word, filter and write rows by Hugging Face `datasets`; returns how many are left.
 
-    It neither refines contexts nor checks rows, and writes no manifest.
+    It uses no cache, neither refines contexts nor checks rows, and writes no manifest.
     """
     from datasets import concatenate_datasets, disable_progress_bars, load_dataset
 
@@ -226,7 +226,6 @@ def build_with_datasets(files: Sequence[Path], folder: Path) -> int:
 
 
 def train(model: str, rows: str, out: str) -> None:
-    """Train one step of LoRA on eight rows, and save the adapter."""
     import torch
     from datasets import load_dataset
     from peft import LoraConfig
@@ -250,7 +249,6 @@ def train(model: str, rows: str, out: str) -> None:
 
 
 def answer(model: str, rows: str, out: str) -> None:
-    """Answer the first row."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with open(rows, encoding="utf-8") as file:

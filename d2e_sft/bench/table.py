@@ -227,7 +227,6 @@ class TableBench:
             yield _row(task, self._turns(variants), "ours", "peer", peer, why=why)
 
     def cases(self) -> dict[str, Callable[[], Iterator[Row]]]:
-        """Return the cases by name, in the table's order."""
         return {name: getattr(self, name) for name in CASES}
 
     def _turns(self, variants: Mapping[str, Callable[[], Any]]) -> dict[str, Measurement]:
@@ -240,7 +239,6 @@ class TableBench:
         return ready_to_decode(load_model(self.model).model, device), loaded.model.to(device).eval(), loaded.tokenizer
 
     def _built_suite(self, name: str, stories: int, split: str = "test") -> tuple[list[Path], list[EventSample]]:
-        """Return the descriptions and the rows."""
         folder = self.folder / name
         descriptions = write_suite(folder, stories, self.sizes.sentences, split)
         _build(descriptions, folder / "built")
@@ -309,7 +307,6 @@ def bench_all(bench: TableBench, minutes: float, only: Sequence[str] = ()) -> Re
 
 
 def is_complete(report: Report) -> bool:
-    """Whether every case was measured."""
     return report.rows.keys() == set(CASES)
 
 

@@ -1,7 +1,6 @@
 """`d2e bench train`: what a D²E step costs compared with plain SFT, engine by engine.
 
-A timed step is the forward and backward of one micro-batch with collation, without the optimiser. All engines compute
-the same loss, which is checked.
+A timed step is collation, forward and backward of one micro-batch, without the optimiser. All losses must be equal.
 """
 
 from __future__ import annotations
@@ -246,7 +245,6 @@ class StepBench:
 
     @property
     def vocabulary(self) -> int:
-        """Number of the model's tokens."""
         return int(self.model.config.get_text_config().vocab_size)
 
     def measure(self, cases: Sequence[Case], rows: Rows, repeats: int) -> Iterator[dict[Case, Measurement]]:
@@ -431,6 +429,5 @@ _COLUMNS = {
 
 
 def step_table(rows: Sequence[Row]) -> Table:
-    """Return the rows as a table."""
     keys = 6 if rows and "shape" in rows[0] else 4
     return rows_table(_COLUMNS, rows, keys=keys)

@@ -30,12 +30,9 @@ EXTENDS = "extends"
 
 @dataclass(frozen=True)
 class RecipeSource:
-    """The files of a recipe.
+    """The files of a recipe: one, or a model's and a method's, the second overriding the first.
 
-    Attributes:
-        name: The recipe's name after `d2e train`.
-        files: One file, or a model's and a method's, the second overriding the first.
-        method: The method of a composed recipe, whose run folder is `METHOD` in the model's `train.output_dir`.
+    `name` is as after `d2e train`. The run folder of a composed recipe is `method` in the model's `train.output_dir`.
     """
 
     name: str

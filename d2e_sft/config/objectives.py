@@ -22,7 +22,6 @@ class ObjectiveSpec:
     Attributes:
         about: Its name in model cards, after "trained for event reasoning with".
         learnt: What the answer is learnt from, for model cards; None if views and α tell.
-        views: The views it always needs.
         debias, distill: The allowed values of these options, the default first.
         trains_refined: The refined view has a cross entropy of its own.
         options: Options of `D2ESection` that only this objective uses.
@@ -67,7 +66,6 @@ def is_own(name: str) -> bool:
 
 
 def spec_of(name: str) -> ObjectiveSpec:
-    """Return the spec of an objective."""
     return OWN if is_own(name) else OBJECTIVES[name]
 
 

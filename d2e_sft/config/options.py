@@ -20,7 +20,6 @@ class Number(click.FloatRange):
     """A number in a range; unlike click's own, it rejects NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert to a number; a usage error for anything else, for NaN, and outside the range."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
             bounds = [f"{word} {end:g}" for word, end in (("from", self.min), ("to", self.max)) if end is not None]
@@ -34,7 +33,6 @@ class Lengths(click.ParamType):
     name = "N,N,..."
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """Convert to a list; a usage error for anything else."""
         if isinstance(value, list):
             return value
         numbers = [int(part) if part.strip().isdecimal() else 0 for part in str(value).split(",")]
@@ -47,7 +45,6 @@ class OneOf(click.Choice[str]):
     """A choice whose error suggests the nearest one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """Return click's message with the suggestion."""
         return super().get_invalid_choice_message(value, ctx) + did_you_mean(str(value), map(str, self.choices))
 
 

@@ -172,7 +172,6 @@ def recipe_file_of(folder: Path) -> Path | None:
 
 
 def _apply_override(content: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Set the value, and return its keys."""
     key, equals, text = override.partition("=")
     if key == EXTENDS:
         raise UserError(

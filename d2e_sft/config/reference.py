@@ -33,13 +33,7 @@ This page is made from the schema: `python docs/recipe_keys.py`.
 
 @dataclass(frozen=True)
 class RecipeKey:
-    """One key of a recipe.
-
-    Attributes:
-        name: With its sections: `train.optim`.
-        kind: Description of the allowed values.
-        default: In YAML; None if a value is required.
-    """
+    """One key of a recipe; its `default` is in YAML, None if a value is required."""
 
     name: str
     kind: str
@@ -48,7 +42,6 @@ class RecipeKey:
     is_section: bool = False
 
     def describe(self) -> str:
-        """The key as lines for a terminal."""
         default = "required" if self.default is None else f"default: {self.default}"
         head = f"{self.name}  (section)" if self.is_section else f"{self.name}  ({self.kind}; {default})"
         lines = textwrap.wrap(head, _WIDTH, subsequent_indent="    ")
@@ -61,10 +54,7 @@ def recipe_keys() -> list[RecipeKey]:
 
 
 def explain(name: str) -> list[RecipeKey]:
-    """Return the keys that match a name: a key (`train.optim`), a section (`train`), or a key's last part (`alpha`).
-
-    Raises UserError, with the nearest name, if there is no such key.
-    """
+    """Return the keys that match a key (`train.optim`), a section (`train`), or the last part of keys (`alpha`)."""
     keys = recipe_keys()
     found = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]
     found = found or [key for key in keys if key.name.endswith(f".{name}")]

@@ -105,10 +105,6 @@ class ChatEncoder:
     Args:
         encoder_decoder: The prompt goes to an encoder, the answer to a decoder.
         as_text: Use no chat template; a base model continues the text.
-
-    Attributes:
-        plain: No chat template is used.
-        end_of_turn: The token that ends an answer.
     """
 
     def __init__(self, tokenizer: Any, *, encoder_decoder: bool = False, as_text: bool = False) -> None:
@@ -210,7 +206,6 @@ def _end_of_text_id(tokenizer: Any) -> int:
 
 
 def marks_turns(tokenizer: Any) -> bool:
-    """Whether the chat template marks the text of the assistant."""
     template = getattr(tokenizer, "chat_template", None)
     return isinstance(template, str) and _GENERATION.search(template) is not None
 
@@ -244,7 +239,6 @@ def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple
 
 
 def _found(tokenizer: Any, messages: Messages) -> tuple[list[int], list[bool]]:
-    """Find each assistant turn in the rendered text."""
     text = rendered(tokenizer, messages)
     turns = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
     spans = [_span(tokenizer, messages, number, text) for number in turns]

@@ -1,7 +1,4 @@
-"""Conversations, the place of the context in them, and rows of chat data in the usual shapes.
-
-Each view fills the context in, or removes it with the text around it.
-"""
+"""Conversations, the place of the context in them, and rows of chat data in the usual shapes."""
 
 from __future__ import annotations
 
@@ -32,8 +29,6 @@ _OTHER_ROLES: dict[str, Role] = {
 
 
 class Turn(BaseModel):
-    """One turn: the speaker and the text."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: Role
@@ -41,13 +36,12 @@ class Turn(BaseModel):
 
 
 class Conversation(BaseModel):
-    """The turns before the answer, with the context cut out.
+    """The turns before the sample's answer, with the context cut out.
 
     Attributes:
-        turns: The turns before the assistant turn that is the sample's answer.
         context_turn: The index of the turn with the context, or None.
         context_at: The position of the context in that turn, in characters.
-        context_block: The text there, with `{context}` for the context itself.
+        context_block: The text there, with `{context}`; a view fills the context in, or omits the whole text.
         loss: `last` trains on the answer only, `all` on the earlier assistant turns too.
     """
 
@@ -120,8 +114,6 @@ def prompt_turns(prompt: str, system: str, question: str) -> Conversation:
 
 @dataclass(frozen=True)
 class ChatRow:
-    """A sample from a row of chat data."""
-
     context: str
     question: str
     answer: str
@@ -132,8 +124,8 @@ class ChatRow:
 def read_turns(value: object, name: str = "messages") -> list[Turn]:
     """Read a conversation in the shape of OpenAI and TRL (role, content) or ShareGPT (from, value).
 
-    `value` is a list of turns, whose content is text or a list of text parts; `name` is its column, for messages.
-    Raises ValueError if it is no such list, or a turn is not text: a tool call, an image, an unknown role.
+    Content is text or a list of text parts. Raises ValueError, with the column's `name`, for anything else, such as
+    a tool call, an image or an unknown role.
     """
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name}: got {shortened(value)}; expected a list of turns, each with `role` and `content`")

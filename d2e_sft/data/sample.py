@@ -53,7 +53,9 @@ NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
 
 
 class EventSample(BaseModel):
-    """One event-reasoning sample (PIPER paper, section 2.1 and appendix A); otherwise a ValidationError.
+    """One event-reasoning sample (PIPER paper, section 2.1 and appendix A).
+
+    Raises pydantic.ValidationError for a row that breaks a rule below.
 
     Attributes:
         id: Unique within its dataset and split (checked where a whole file is read).
@@ -231,7 +233,6 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
 
 
 def check_readable(path: Path) -> None:
-    """Raise UserError unless the path is a file."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; expected a file of EventSample rows", f"give {path / 'train.parquet'}")
     if not path.is_file():

@@ -88,7 +88,7 @@ class ViewEncoder:
     def option_ids(self, sample: EventSample) -> tuple[list[list[int]], int]:
         """Return the response to each candidate, without an end, and how many tokens of their form all share.
 
-        A sample without candidates has the responses with its accepted answers instead.
+        Without candidates they are the accepted answers.
         """
         texts = candidate_responses(self.prompt_set, sample)
         if not sample.candidates:

@@ -222,7 +222,6 @@ def check_beams(model: Any, decoding: DecodingConfig) -> None:
 def _by_beams(
     model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, ends: Ends, batches: Sequence[Batch]
 ) -> Iterator[Output]:
-    """Decode one batch after the other."""
     for indices, _ in batches:
 
         def checked(_: Tensor, scores: Tensor, size: int = len(indices)) -> Tensor:

@@ -23,8 +23,8 @@ class PromptPair(Generic[P_co]):
         given: Number of first tokens that all options share because of their form; they are not scored.
         group: Pairs in a group share a prefix, and are batched together.
         alpha: The debias ratio of this pair; None: that of the `DecodingConfig`.
-        name: Name of the prompt in messages; `resolved` names a pair without one by its index.
-        truncated: Whether the context was cut to fit the model.
+        name: For messages; `resolved` names a pair without one by its index.
+        truncated: The context was cut to fit the model.
     """
 
     original: P_co

@@ -201,8 +201,6 @@ _COLUMNS = ("dataset", "relations", "rows", "licence", "publishing its rows agai
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The rows that a run was trained on."""
-
     text: str  # Markdown, with a table of the datasets if they are known
     described: bool = False  # by a manifest
     relations: frozenset[str] = frozenset()

@@ -32,8 +32,6 @@ _SETTINGS = {"zero_shot": "zero-shot", "few_shot": "few-shot", "cot": "chain of 
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """The results of a benchmark."""
-
     name: str  # the folder under `eval/`
     facts: tuple[str, ...]  # how it was decoded and what was omitted, in a few words each
     table: str  # Markdown

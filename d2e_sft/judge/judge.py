@@ -43,7 +43,6 @@ class Prompt:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The prompt as chat models take it."""
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
 
     @property
@@ -79,13 +78,11 @@ class Usage:
         prices: USD per million prompt and reply tokens.
         max_cost: In USD.
         max_tokens: Token limit of one reply.
-        asked: Replies received.
-        cached: Replies found in the cache.
         retried: Requests sent again because the server throttled, failed, stalled or dropped them.
         reasked: Prompts asked a second time because the first reply did not have the required form.
         undecided: Samples that still have no usable reply after that.
         cut_off: Replies that ended at the token limit.
-        prompt_tokens, completion_tokens: Tokens of the received replies; failed requests may have been charged too.
+        prompt_tokens, completion_tokens: Of the received replies; failed requests may have been charged too.
         guessed: Whether some tokens were estimated from the text's length, because the server did not count them.
         charged: USD spent or reserved for open requests, if there is a limit.
     """
@@ -239,8 +236,6 @@ def _unwritable(path: Path, reason: str) -> UserError:
 
 
 class Backend(Protocol):
-    """Answers prompts."""
-
     model: str
 
     @property
@@ -289,12 +284,8 @@ class Judge:
         """Return the parsed reply to each prompt, in order; None if the model is undecided.
 
         Equal prompts are asked once. If `parse` returns None for a reply, the prompt is asked once more with the
-        reminder below it; if it rejects that reply too, the prompt is undecided. Raises UserError, with how many
-        replies are kept, if the model cannot be asked.
-
-        Args:
-            what: Name of the job in the progress bar.
-            reminder: States the required form.
+        reminder of the required form. If it rejects that reply too, the prompt is undecided. Raises UserError, with
+        how many replies are kept, if the model cannot be asked. `what` names the job in the progress bar.
         """
         readings = self._read(prompts, parse, what)
         unread = [i for i, reading in enumerate(readings) if reading is None]

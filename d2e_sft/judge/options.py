@@ -96,7 +96,6 @@ class JudgeOptions(EndpointOptions):
 
     @property
     def cache_folder(self) -> Path:
-        """Folder of the replies."""
         return self.cache or cache_dir() / "judge"
 
 

@@ -195,7 +195,6 @@ class AnswerPairs:
 
     @property
     def size(self) -> int:
-        """The number of samples, B."""
         return len(self.answers) - len(self.owner)
 
     @classmethod
@@ -208,7 +207,6 @@ class AnswerPairs:
         return cls(both[places], gold, places, owner, batch.get("reference"), ratio)
 
     def to(self, device: torch.device) -> Self:
-        """Return the same on a device."""
         tensors: dict[str, Any] = {
             name: tensor.to(device) for name, tensor in vars(self).items() if isinstance(tensor, Tensor)
         }
@@ -232,7 +230,7 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
 
 
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Return `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64, aligned to the right."""
+    """Return `input_ids`, `attention_mask` (by length) and `position_ids`, (rows, longest), int64, aligned to the right."""
     longest = max(map(len, rows))
     input_ids = torch.tensor([[*[pad] * (longest - len(row)), *row] for row in rows])
     padding = torch.tensor([longest - len(row) for row in rows])

@@ -22,8 +22,7 @@ def check_compiler(
 ) -> None:
     """Compile a small function, so that a missing compiler is a UserError before anything is loaded.
 
-    Also refuses ZeRO-3, which cannot gather the weights of compiled layers. The message names the option that needs
-    the compiler and what to do without it.
+    Also refuses ZeRO-3, which cannot gather the weights of compiled layers.
     """
     if is_deepspeed_zero3_enabled():
         raise UserError(

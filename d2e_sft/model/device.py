@@ -151,8 +151,7 @@ class LapTimer:
 class PeakMemory:
     """Measures peaks in MB (2²⁰ bytes), on the CPU above the memory held when this object is made.
 
-    Uses the allocator's figures on CUDA, and the resident set of the process on the CPU under Linux; raises UserError
-    elsewhere.
+    Uses the allocator's figures on CUDA, and the process's resident set on Linux; UserError elsewhere.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:

@@ -28,8 +28,6 @@ _KEPT: ContextVar[dict[tuple[str, str, str | None], LoadedModel] | None] = Conte
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model and its tokenizer."""
-
     model: Any
     tokenizer: Any
 
@@ -101,7 +99,7 @@ def load_model(
 def load_to_decode(name: str, section: ModelSection, dtype: str | None = None) -> LoadedModel:
     """Load a model for decoding, on the device that torch finds; it can no longer be trained or saved.
 
-    `dtype` is that of the weights; None is the section's, `auto` is bfloat16 if this machine computes it fast.
+    A `dtype` of None is the section's, `auto` is bfloat16 if this machine computes it fast.
     """
     from d2e_sft.model.device import automatic_dtype, usable_device
     from d2e_sft.model.onednn import ready_to_decode
@@ -159,10 +157,7 @@ def _class_of(config: Any) -> Any:
 
 
 def adapter_on(model: Any, folder: Path) -> Any:
-    """Return peft's model of an adapter folder on its loaded base.
-
-    Raises UserError if weights of the adapter are missing, or belong to no layer.
-    """
+    """Return peft's model of an adapter folder on its loaded base; UserError if weights do not match the layers."""
     from peft import PeftModel
 
     with without_notes():
@@ -252,10 +247,7 @@ def check_answer_fits(limit: int | None, new_tokens: int) -> None:
 
 
 def check_positions(config: Any, longest: int) -> None:
-    """Warn if the longest sample exceeds a model's rotary positions, which extend beyond training.
-
-    Raises UserError if it is longer than the model's table of learned positions.
-    """
+    """Warn if the longest sample exceeds a model's rotary positions; UserError if it exceeds learned ones."""
     if config.is_encoder_decoder:
         return  # relative positions, or the model's own forward raises
     text = config.get_text_config()

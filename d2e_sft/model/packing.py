@@ -101,12 +101,10 @@ class AttentionPlan:
 
     @property
     def length(self) -> int:
-        """The number of queries."""
         return self.end - self.start
 
     @cached_property
     def own_segments(self) -> tuple[int, ...]:
-        """The segments of the queries."""
         forest = self.forest
         return tuple(i for i, s in enumerate(forest.segments) if self.start <= s.start and s.end <= self.end)
 

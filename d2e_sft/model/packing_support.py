@@ -28,11 +28,9 @@ _TAKES_PACKED_ROWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Layout:
-    """How batches are laid out.
+    """How batches are laid out; `reason` says why the automatic choice is not to pack.
 
-    Attributes:
-        reason: Why the automatic choice is not to pack.
-        through_logits: Take the logits of the model's own forward, as `head_of` does not know its head.
+    `through_logits` takes the logits of the model's own forward, as `head_of` does not know its head.
     """
 
     packing: Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
@@ -42,11 +40,9 @@ class Layout:
 
     @property
     def takes_own_logits(self) -> bool:
-        """Whether logits come from the model's own forward."""
         return self.through_logits or self.packing == "encoder_decoder"
 
     def describe(self) -> str:
-        """Return one line for the log."""
         why = f" ({self.reason})" if self.reason else ""
         return f"packing: {self.packing}{why}; attention: {self.attention}"
 

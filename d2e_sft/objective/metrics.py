@@ -15,10 +15,7 @@ _COUNTS = ("correct", "plain_correct", "imagined_correct")
 
 
 class ObjectiveMetrics:
-    """Sums the objective over the steps between two logs, or over held-out rows.
-
-    `weights` are those of the terms in the loss, see `Objective`. Only `compute` waits for the device.
-    """
+    """Sums the objective over steps or held-out rows; only `compute` waits for the device."""
 
     def __init__(self, d2e: D2ESection, weights: Mapping[str, float], device: torch.device) -> None:
         self.d2e = d2e

@@ -41,8 +41,6 @@ _VOLATILE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "u
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference of a training."""
-
     model: Any  # possibly with an adapter
     layout: Layout
 
@@ -109,10 +107,7 @@ class Reference:
 
 
 def check_reference(recipe: Recipe) -> None:
-    """Check the model that a recipe names as its reference before weights are read.
-
-    Raises UserError if there is no such model, its run has not finished, or its tokens are not those of `model.name`.
-    """
+    """Check, before weights are read, that a recipe's reference exists, has finished and has the model's tokens."""
     name, trained = recipe.d2e.prefer_reference, recipe.model.name
     key = f"d2e.prefer_reference={name}"
     try:

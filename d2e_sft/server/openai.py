@@ -100,10 +100,7 @@ class ChatRequest(ContextFields, Request):
 
 
 class CompletionRequest(Request):
-    """`POST /v1/completions`; a prompt is a text or its tokens.
-
-    With `echo` the log-probabilities of a prompt's tokens are returned, and no new token even if one is asked for.
-    """
+    """`POST /v1/completions`; `echo` returns log-probabilities of a prompt's tokens and never a new token."""
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
     max_tokens: int | None = Field(default=16, ge=0)
@@ -112,7 +109,6 @@ class CompletionRequest(Request):
 
     @property
     def prompts(self) -> list[str] | list[list[int]]:
-        """The prompts, one or several."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         return [self.prompt] if isinstance(self.prompt[0], int) else self.prompt
@@ -179,7 +175,6 @@ class Reply:
 
 
 def usage_of(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
-    """Return the number of tokens, as OpenAI counts them."""
     total = prompt_tokens + new_tokens
     return {"prompt_tokens": prompt_tokens, "completion_tokens": new_tokens, "total_tokens": total}
 

@@ -27,12 +27,9 @@ _PLAIN = DecodingConfig(alpha=0.0)
 
 
 class Prompts:
-    """Makes prompts of requests.
+    """Makes prompts of requests; `decoding`, `prompt_set` and `format` are for those that name none.
 
-    Args:
-        decoding: Of requests that name no decoder.
-        prompt_set, format: Whose context line words a context.
-        longest: New tokens of an answer whose request names no limit; as many as transformers' server.
+    `longest` is the length of an answer whose request names no limit, in new tokens; as for transformers' server.
     """
 
     def __init__(

@@ -73,10 +73,7 @@ def is_local(host: str) -> bool:
 
 
 def serve(model: str, options: ServeOptions) -> None:
-    """Serve a model, named as for `load_model`, until the process is stopped.
-
-    Raises UserError if there is no such model or prompt set, or the address cannot be listened on.
-    """
+    """Serve a model, named as for `load_model`, until the process is stopped."""
     wording = load_prompt_set(options.prompt_set)
     warn_if_open(options)
     with listening(options.host, options.port) as sock:

@@ -184,7 +184,6 @@ class D2EConfig(_Keys):
 
     @property
     def d2e(self) -> D2ESection:
-        """The objective."""
         section: D2ESection = self.recipe.d2e
         return section
 

@@ -124,14 +124,12 @@ def _configurations() -> Path:
 
 
 def accelerators() -> int:
-    """Number of accelerators of this machine."""
     import torch
 
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
 def check_launcher(name: str) -> None:
-    """Raise UserError for an unknown launcher."""
     if name not in launchers():
         raise UserError(
             f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",

@@ -64,8 +64,7 @@ class Draws:
 class TokenBudgetSteps(Sampler[list[list[int]]]):
     """Yields this process's micro-batches of each optimiser step, as row indices; equally many on each process.
 
-    A step's samples depend neither on budget nor processes. `budget` is in tokens per micro-batch, or rows, as `costs`
-    counts.
+    A step's samples depend neither on budget (in tokens or rows, as `costs` counts) nor processes.
     """
 
     def __init__(self, costs: TokenCosts, draws: Draws, budget: int, *, rank: int = 0, processes: int = 1) -> None:

@@ -73,7 +73,6 @@ class LossLines(ProgressCallback):
         self._columns: list[str] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the bar where the run starts."""
         if state.is_world_process_zero:
             self.training_bar = Progress(
                 total=state.max_steps, initial=state.global_step, desc="training", unit="step"
@@ -83,7 +82,6 @@ class LossLines(ProgressCallback):
     def on_prediction_step(
         self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
     ) -> None:
-        """Count a batch of held-out rows."""
         if state.is_world_process_zero and self.prediction_bar is None:
             self.prediction_bar = Progress(total=len(eval_dataloader), desc="evaluating", unit="batch")
         if self.prediction_bar is not None:

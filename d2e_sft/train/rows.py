@@ -32,7 +32,6 @@ class TokenRows:
         dropped, truncated: Samples that were too long.
         whole: All samples, encoded without the rule.
         in_file: Samples of the file, before any were chosen.
-        bad_rows: Those that data.skip_bad skipped.
     """
 
     kept: list[EncodedSample] = field(default_factory=list)

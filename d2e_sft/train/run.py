@@ -1,6 +1,6 @@
 """Training from a recipe, on one process or many: `d2e train`, or `accelerate launch -m d2e_sft.train RECIPE`.
 
-Files, folder and rows are checked before torch and transformers are imported, so a mistake is reported at once.
+Checks come before imports of torch and transformers, so a mistake is reported at once.
 """
 
 from __future__ import annotations

@@ -47,7 +47,6 @@ def checkpoint_folders(run: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path) -> int:
-    """The N of a `checkpoint-N` folder."""
     return int(checkpoint.name.rpartition("-")[2])
 
 
@@ -110,7 +109,6 @@ def what_is_kept(run: Path) -> str:
 
 
 def refuse_run(run: Path) -> None:
-    """Raise UserError if the folder contains a run."""
     if contains_run(run):
         resumable = bool(checkpoints_of(run)) or not _is_finished(run)
         raise UserError(

@@ -42,7 +42,6 @@ class NumberedBatches:
         self.collate = collate
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        """The batch, with (B,) numbers."""
         found: dict[str, Any] = self.collate(batch)
         if all(NUMBER in row for row in batch):
             found[ROWS] = torch.tensor([row[NUMBER] for row in batch])

@@ -192,7 +192,6 @@ class D2ETrainer(EvaluatingTrainer):
 
     @cached_property
     def tokens_sha256(self) -> str:
-        """SHA-256 of the training rows as tokens."""
         return tokens_digest(self.inputs.train_dataset)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
@@ -210,8 +209,7 @@ class D2ETrainer(EvaluatingTrainer):
     def _prepare_folder(self, resume: str | bool | None) -> str | None:
         """Check that a training may start in its folder, or clear it; return the checkpoint to resume from.
 
-        Raises UserError if the folder contains a run that is neither continued nor cleared. Or the checkpoint is
-        damaged, or belongs to a run with another recipe or other rows.
+        Raises UserError if a run is neither continued nor cleared, or the checkpoint is damaged or another run's.
         """
         run = Path(self.args.output_dir)
         source = run if resume is True or not resume else Path(resume).parent
@@ -290,7 +288,6 @@ class D2ETrainer(EvaluatingTrainer):
         return torch.stack(losses).sum()
 
     def compute_loss_context_manager(self) -> ExitStack:
-        """Like transformers', without cuDNN's attention."""
         stack: ExitStack = super().compute_loss_context_manager()
         stack.enter_context(without_cudnn_attention())
         return stack
@@ -325,7 +322,6 @@ class D2ETrainer(EvaluatingTrainer):
         return (scaled, {}) if return_outputs else scaled
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Like transformers', summed over the micro-batches of a step."""
         count = super().floating_point_ops
         return sum(count(part) for part in inputs.get("micro_batches", [inputs]))
 

@@ -28,7 +28,6 @@ CHECKSUMS = "checksums"  # in files of results
 
 
 def sha256_of(path: Path) -> str:
-    """The file's SHA-256 in hexadecimal digits."""
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
 
@@ -110,7 +109,6 @@ def put_folder(complete: Path, path: Path, *, overwrite: bool) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 

@@ -86,7 +86,6 @@ def _cell(cell: Styled) -> str:
 
 
 def one_line(value: Any) -> str:
-    """A value as text on one line, its bars escaped for a table."""
     return " ".join(str(value).split()).replace("|", r"\|")
 
 

@@ -1,7 +1,4 @@
-"""Keep keys and tokens out of everything that is printed or written.
-
-Secrets are the values of environment variables such as HF_TOKEN, OPENAI_API_KEY and WANDB_API_KEY.
-"""
+"""Keep keys and tokens, from environment variables such as HF_TOKEN, out of everything that is printed or written."""
 
 from __future__ import annotations
 

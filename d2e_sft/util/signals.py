@@ -38,7 +38,6 @@ class Termination:
         self._how_to_resume = how_to_resume
 
     def receive(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
-        """Handle the signal."""
         self.asked = True
         if not self.deferred:
             self.end()

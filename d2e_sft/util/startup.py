@@ -60,7 +60,6 @@ class _FirstRetry(logging.Filter):
         self._seen = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown."""
         if not any(text in record.getMessage() for text in _RETRIES):
             return True
         seen, self._seen = self._seen, True

@@ -95,16 +95,13 @@ class Table:
         return cls(pd.DataFrame(cells, index, header, dtype=object), caption, notes, keys)
 
     def header(self) -> list[list[str]]:
-        """The header rows, from the top."""
         columns = self.frame.columns
         return [list(columns.get_level_values(level)) for level in range(columns.nlevels)]
 
     def rows(self) -> list[list[Styled]]:
-        """The cells of each row."""
         return [list(map(Styled.of, row)) for row in self.frame.to_numpy().tolist()]
 
     def blocks(self) -> Iterator[tuple[str, list[list[Styled]]]]:
-        """The name and the rows of each block."""
         for name, pairs in itertools.groupby(
             zip(self.frame.index, self.rows(), strict=True), key=lambda pair: pair[0]
         ):

@@ -1,7 +1,4 @@
-"""Messages as wide as the terminal, and which of them `--quiet` leaves out.
-
-Long lines are folded between words, and a folded command can still be pasted.
-"""
+"""Messages as wide as the terminal, and which of them `--quiet` leaves out."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ _UNUSED = re.compile(r"reserved|unused|extra_id|placeholder|dummy", re.IGNORECAS
 
 
 def require_vllm() -> None:
-    """Raise UserError unless vLLM can be imported."""
     try:
         import vllm  # noqa: F401
     except ImportError as error:
@@ -70,10 +69,7 @@ def unregistered_plugin() -> list[str]:
 
 
 def check_engine(config: Any) -> None:
-    """Raise UserError if an engine, by its VllmConfig, cannot decode pairs.
-
-    It cannot with speculative decoding, pipeline parallelism, batch-sharded sampling or watermarking.
-    """
+    """Raise UserError for speculative decoding, pipeline parallelism, batch-sharded sampling or watermarking."""
     parallel = config.parallel_config
     sharded = getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1
     unsupported = {

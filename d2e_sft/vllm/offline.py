@@ -1,7 +1,6 @@
 """Debiased decoding of many prompts on a `vllm.LLM`, and log-probabilities of given answers.
 
-Requests are submitted while there is room, and again when a pair's rows were computed apart. vLLM is imported only
-when an engine is loaded or a request is made.
+vLLM is imported only when an engine is loaded or a request is made.
 """
 
 from __future__ import annotations

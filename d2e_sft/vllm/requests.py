@@ -81,7 +81,6 @@ class PairProgress:
 
     @property
     def complete(self) -> bool:
-        """Whether the answer is final."""
         return self.outcome in ("stop", "length")
 
     def submit(self) -> None:

@@ -42,7 +42,6 @@ def offer_builtin() -> str:
 
 
 def is_builtin_here() -> bool:
-    """Return whether the embedded model is on this machine."""
     return (cache_dir() / _COPY / "config.json").is_file() or _package_folder() is not None
 
 

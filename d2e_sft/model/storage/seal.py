@@ -29,8 +29,6 @@ _SMALL = 1 << 20  # bytes; hashing less is quicker than looking a digest up
 
 
 class FileSum(BaseModel):
-    """Size and SHA-256 of a file."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
 
     bytes: int
@@ -38,12 +36,7 @@ class FileSum(BaseModel):
 
 
 class Seal(BaseModel):
-    """The content of `checksums.json`.
-
-    Attributes:
-        files: path in the folder → its sum.
-        depends_on: model → file of its weights → its sum.
-    """
+    """The content of `checksums.json`: path in the folder → its sum, and model → file of its weights → its sum."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

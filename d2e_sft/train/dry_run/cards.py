@@ -26,7 +26,6 @@ class Card:
 
     @property
     def flops(self) -> float:
-        """Return the bfloat16 operations per second."""
         return self.tflops * 1e12
 
 

@@ -41,10 +41,7 @@ _ENOUGH_S = 10.0  # no further micro-batch is timed after this
 class Drawn(NamedTuple):
     """The micro-batches of an epoch, as row indices.
 
-    Attributes:
-        heaviest: The micro-batch with the most tokens as laid out.
-        of_a_step: Average micro-batches per optimiser step and process.
-        notes: What training would warn of.
+    `heaviest` has the most tokens as laid out; `of_a_step` is their average number per optimiser step and process.
     """
 
     micro_batches: list[list[int]]
@@ -67,13 +64,7 @@ class Speed(NamedTuple):
 
 
 class Plan:
-    """A run that is shown; errors are those of a training, but for overlong rows.
-
-    Attributes:
-        training: The training rows with their tokens; those that are too long are dropped.
-        batches: Micro-batches from the start of the run.
-        heaviest: The micro-batch with the most tokens as laid out.
-    """
+    """A run that is shown; errors are those of a training, but for overlong rows, which are dropped."""
 
     def __init__(self, recipe: Recipe, where: Where) -> None:
         self.recipe, self.where = recipe, where
@@ -98,7 +89,6 @@ class Plan:
         self.heaviest = self.batch(self.drawn.heaviest)
 
     def batch(self, part: Sequence[int]) -> dict[str, Any]:
-        """Collate the rows of a micro-batch."""
         batch: dict[str, Any] = self._collate([self.rows[i] for i in part])
         return batch
 

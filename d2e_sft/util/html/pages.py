@@ -45,5 +45,4 @@ class Section:
 
 
 def render_sections(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """Return a page of sections."""
     return render_page(Path(__file__).with_name("sections.html"), title=title, lead=lead, sections=sections)

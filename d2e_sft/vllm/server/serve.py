@@ -64,10 +64,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
 
 
 def check_address(arguments: Namespace, options: ServeOptions) -> None:
-    """Raise UserError if vLLM's options, however they were given, have another address than ours, or a key.
-
-    The key is checked by our own middleware, before a body is read.
-    """
+    """Raise UserError if vLLM's options have another address than ours, or a key, which our middleware checks."""
     ours = {"host": options.host, "port": options.port, "api_key": None}
     changed = [
         f"--{name.replace('_', '-')}" for name, value in ours.items() if (getattr(arguments, name) or None) != value
