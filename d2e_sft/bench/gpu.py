@@ -93,12 +93,10 @@ def measure_peaks(device: torch.device) -> Peaks:
 
 
 def bench_gpu(*, file: Path | None, seconds: float, shapes: Sequence[str] = (), rehearse: bool = False) -> Report:
-    """Measure as many cases as the time allows; no case starts after `seconds`.
+    """Measure as many cases as the time allows, and write `file` after each; no case starts after `seconds`.
 
-    Args:
-        file: The report, written again after every case.
-        shapes: Keys of `SHAPES`; empty for those of the sizes.
-        rehearse: Use tiny shapes on any device; D2E_DEVICE=cpu: on the CPU.
+    `shapes` are keys of `SHAPES`; empty for those of the sizes. `rehearse` uses tiny shapes on any device; with
+    D2E_DEVICE=cpu on the CPU.
     """
     if (wanted := os.environ.get("D2E_DEVICE")) not in (None, "", "cpu", "cuda"):
         raise UserError(f"D2E_DEVICE={wanted!r}: expected cuda or cpu", "leave it out to take the accelerator")

@@ -72,13 +72,10 @@ def in_turns(
     memory: Callable[[], PeakMemory] | None = None,
     warm_up: bool = True,
 ) -> Iterator[dict[Name, Measurement]]:
-    """Run the variants in turns; yields the measurements so far after each turn.
+    """Run the variants in turns, after an untimed one to `warm_up`; yields the measurements so far after each turn.
 
-    Args:
-        variants: A variant that returns a `Cost` has measured itself.
-        prepare: Called before each run, which does not count.
-        memory: Gives the meter of a variant's first turn; None measures no memory.
-        warm_up: The first turn is one more, which is not timed.
+    A variant that returns a `Cost` has measured itself. `prepare` is called before each run, and does not count.
+    `memory` gives the meter of a variant's first turn; None measures no memory.
     """
     measured = {name: Measurement() for name in variants}
     with frozen_heap():

@@ -52,7 +52,7 @@ class Engine:
         baseline: The SFT engine that shares the same prefixes.
         make: Makes the step of a model, rows and settings; it does not count.
         layout: None: rows of one view each, without a collator that lays them out.
-        is_peer: The engine belongs to another library, and is measured with both groups of engines.
+        is_peer: It belongs to another library, and is measured with both groups of engines.
     """
 
     name: str

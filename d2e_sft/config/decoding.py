@@ -116,10 +116,7 @@ class DecodingConfig:
 
 
 def given_decoder(decoder: str | None, alpha: float | None, default: float) -> dict[str, Any]:
-    """Return `decoder` and `alpha` for a `DecodingConfig`, from a user's options and a default α.
-
-    Raises UserError for an α if the decoder has none or already gives its own.
-    """
+    """Return arguments for a `DecodingConfig`; UserError for an α if the decoder has none or gives its own."""
     ratio = default if alpha is None else alpha
     if decoder is None:
         return {"alpha": ratio}

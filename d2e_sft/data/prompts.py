@@ -100,8 +100,7 @@ class PromptSet(BaseModel):
     def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
         """Return the prompt up to the answer: system message, demonstrations and user message of a view.
 
-        `context` replaces the view's own (to shorten it). Raises UserError if the sample has no refined context, or
-        the set has no wording for its format or the setting.
+        `context` replaces the view's own, to shorten it.
         """
         text = view_context(sample, view) if context is None else context
         if sample.conversation is not None:

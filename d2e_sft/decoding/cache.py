@@ -40,11 +40,10 @@ class SharedPrefix:
 
 
 class RowBlock:
-    """Rows of similar length, after a shared prefix.
+    """Rows of similar length, after a shared prefix, which is not copied.
 
     Args:
         packed: Keys and values (1, K, T, D) of a packed row, by layer.
-        prefix: Shared by all rows; not copied.
         indices: Positions of each row's other tokens in the packed row.
         room: Tokens that each row can grow by.
     """

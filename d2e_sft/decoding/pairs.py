@@ -58,7 +58,6 @@ class Output:
     """An answer as it grows; engines yield it after each step, and the same object each time.
 
     Attributes:
-        index: Of the prompt among those of the call.
         tokenizer: Turns tokens into text; None: there is no text.
         tokens: New tokens so far, without the stop token.
         cancelled: Set it where nobody waits for the rest; the prompt takes no further step then.

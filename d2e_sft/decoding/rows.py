@@ -237,7 +237,6 @@ class PaddedRows:
         return RowStates(logits[: self.pairs, -1], logits[self.pairs :, -1], self.partner)
 
     def keep(self, running: Sequence[bool]) -> list[int]:
-        """Keep only the pairs (B,) that are running; returns their old places, in order."""
         if not any(running):
             return []
         runs = torch.tensor(running, device=self.partner.device)
@@ -250,7 +249,6 @@ class PaddedRows:
         return [place for place, runs_on in enumerate(running) if runs_on]
 
     def append(self, tokens: Tensor) -> None:
-        """Append one token (B,) to both rows of each pair."""
         self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
         if "position_ids" in self.row_inputs:  # an encoder's prompts stay as they are
             mask = self.row_inputs["attention_mask"]

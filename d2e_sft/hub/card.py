@@ -42,8 +42,7 @@ PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via 
 def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: bool, licence: str | None = None) -> str:
     """Return the card's text, with `OWNER/NAME` instead of the repository's name; `adapter`: the export is unmerged.
 
-    `licence` is the Hub's name of the weights' licence; None means unknown, unless the base is known. Raises UserError
-    if a file of scores is damaged.
+    `licence` is the Hub's name of the weights' licence; None means unknown, unless the base is known.
     """
     results = benchmark_results(run)
     data = training_data(run, recipe)

@@ -79,12 +79,8 @@ def commit(
 ) -> tuple[str, bool]:
     """Put files (by their path there) into a repository, created if missing; return its address and if it is private.
 
-    Raises UserError if the Hub refuses or cannot be reached; the repository is unchanged.
-
-    Args:
-        private: The repository must be private.
-        revision: A branch, created if missing; None is the main one.
-        replaced: Patterns of paths whose files are deleted unless they are pushed again.
+    Files that match `replaced` are deleted unless they are pushed again. A missing `revision` is created. Raises
+    UserError if the Hub refuses or cannot be reached; the repository is unchanged.
     """
     repo = full_name(api, name)
     place: dict[str, Any] = {"repo_type": kind, "revision": revision}

@@ -154,11 +154,7 @@ def _portable(value: Any) -> Any:
 
 
 def _write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) -> None:
-    """Write weights, configuration, tokenizer and generation config.
-
-    Raises UserError if the run contains no model, cannot be loaded or has a link to outside. Also if a dtype is given
-    for an unmerged adapter, a whole model is to be merged, or merging changes the logits.
-    """
+    """Write weights, configuration, tokenizer and generation config; a merge must not change the logits."""
     resolve_name(str(run))
     base, dtype = base_of_adapter(run), options.dtype or recipe.model.dtype
     if base is not None and not options.merge and options.dtype is not None:

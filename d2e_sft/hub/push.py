@@ -42,14 +42,9 @@ def push(
 ) -> Pushed:
     """Export a run and commit it to a model repository, which is created if missing.
 
-    Raises UserError without a run or token, if an option is unsupported, nobody else could use the adapter, or the Hub
-    refuses.
-
-    Args:
-        run: A run folder, one of its checkpoints, or an export, which is sent unchanged.
-        private: The repository must be private.
-        revision: A branch, created if missing.
-        dry_run: Only list what would be sent; needs neither token nor network.
+    `run` may also be a checkpoint, or an export, which is sent unchanged. A missing `revision` is created. `dry_run`
+    only lists what would be sent, and needs neither token nor network. Raises UserError without a run or token, if an
+    option is unsupported, nobody else could use the adapter, or the Hub refuses.
     """
     check_name(name)
     base = None if options.merge else base_of_adapter(run)

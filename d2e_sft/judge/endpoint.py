@@ -38,10 +38,7 @@ T = TypeVar("T")
 
 
 class OpenAIBackend:
-    """Sends prompts to `/chat/completions`; `caller` names the caller and its options in messages.
-
-    Raises UserError if the address or the key is missing or malformed, or the `openai` package is not installed.
-    """
+    """Sends prompts to `/chat/completions`; `caller` names the caller and its options in messages."""
 
     counts_tokens = False
 

@@ -168,12 +168,8 @@ class _Kept(BaseModel):
 class ReplyCache:
     """The replies in a folder, one small file each; safe for several threads and processes.
 
-    A file's name is a hash of everything that the reply depends on. That includes the address, since servers at
-    different addresses serve different models under one name. A damaged file is noticed by its checksum.
-
-    Args:
-        folder: Created by `prepare`.
-        identity: What replies depend on besides the prompt: back end, address, model, sampling.
+    A file's name is a hash of everything that the reply depends on: prompt, back end, model, sampling, and address,
+    since servers at different addresses serve different models under one name. A damaged file is noticed by its checksum.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:

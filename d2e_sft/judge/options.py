@@ -130,10 +130,7 @@ class Endpoint:
 
 
 def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE) -> Endpoint:
-    """Return the endpoint that options and environment name.
-
-    Raises UserError if it is not an http address or contains a password, or the key is missing or malformed.
-    """
+    """Return the endpoint that options and environment name; UserError if the address or the key is malformed."""
     url = (options.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).strip().rstrip("/")
     try:
         parts = urlsplit(url)

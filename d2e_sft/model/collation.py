@@ -230,7 +230,7 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
 
 
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Return `input_ids`, `attention_mask` (by length) and `position_ids`, (rows, longest), int64, aligned to the right."""
+    """Return `input_ids`, `attention_mask` (by length) and `position_ids`, (rows, longest), int64, right-aligned."""
     longest = max(map(len, rows))
     input_ids = torch.tensor([[*[pad] * (longest - len(row)), *row] for row in rows])
     padding = torch.tensor([longest - len(row) for row in rows])

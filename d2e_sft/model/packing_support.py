@@ -51,12 +51,8 @@ class Layout:
 def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attention: str | None = None) -> Layout:
     """Choose the layout of a model's batches and set its attention implementation accordingly.
 
-    Raises UserError if the requested packing is not exact for the model or the attention implementation.
-
-    Args:
-        model: Possibly with an adapter, on the device and in the precision of training.
-        packing: `auto` chooses `shared_batch` if it is exact for the model.
-        attention: `BY_BRANCH` or one of `DENSE`; None for `BY_BRANCH`.
+    The model has its adapter, device and precision of training. `auto` chooses `shared_batch` if it is exact for the
+    model. Raises UserError if the requested packing is not exact for the model or the attention implementation.
     """
     causal = bare_model(model)
     former = causal.config._attn_implementation

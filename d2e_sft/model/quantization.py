@@ -19,10 +19,7 @@ _INSTALL = "pip install 'd2e-sft[train-gpu]'"
 
 
 def quantization_config(kind: Quantization, precision: Precision) -> Any:
-    """Return transformers' BitsAndBytesConfig; products with 4-bit weights are computed in `precision`.
-
-    Raises UserError if bitsandbytes is missing or cannot run on this machine, or the launcher shards the weights.
-    """
+    """Return transformers' BitsAndBytesConfig; products with 4-bit weights are computed in `precision`."""
     engine = "ZeRO-3" if is_deepspeed_zero3_enabled() else "FSDP" if asked_for("FSDP") else None
     if engine:
         raise UserError(

@@ -23,8 +23,7 @@ class Head:
     """The head of a language model.
 
     Attributes:
-        project: (n, H) → (n, V), called once per chunk and kind of view.
-        parameters: The tensors that `project` uses.
+        project: (n, H) → (n, V), called once per chunk and kind of view; it uses `parameters`.
         chunk_rows: Answer tokens per chunk; None for one chunk.
         min_chunks: Under ZeRO-3 all processes must call the head equally often.
     """

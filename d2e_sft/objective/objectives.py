@@ -177,10 +177,7 @@ class Objective:
 
 
 def function_of(d2e: D2ESection) -> ObjectiveFunction:
-    """Return the function that the recipe names; the result of a user's own function is checked at each call.
-
-    Raises UserError if there is no such function, or it takes other arguments.
-    """
+    """Return the function that the recipe names; the result of a user's own function is checked at each call."""
     return _own(d2e.objective) if is_own(d2e.objective) else FUNCTIONS[d2e.objective]
 
 

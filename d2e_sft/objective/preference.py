@@ -81,7 +81,6 @@ def preference_sums(d2e: D2ESection, pairs: AnswerPairs, log_p: Tensor, right: T
 
     The loss is that of the gold tokens plus `tokens_per_pair` times that of the pairs. Divided by the gold tokens of a
     step, it is a mean over tokens plus a mean over pairs. `log_p` and `right` are (N + M,), from `answer_tokens`.
-    Raises ValueError if the batch lacks the reference's log-probabilities, which the form needs.
     """
     answers, lengths, size = log_probabilities(pairs, log_p), pairs.answers.sum(dim=1), pairs.size
     owner, scores = pairs.owner, answers

@@ -46,10 +46,9 @@ class Reference:
 
     @classmethod
     def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:
-        """Return the model before training, or load another one onto its device.
+        """Return the model before training, or load another one onto its device, which must have the same tokens.
 
-        Raises UserError if that cannot be loaded, its tokens or its architecture are not those of `model`, or the
-        launcher shards the weights (ZeRO-3). A `tokenizer` of None leaves that of the other model unchecked.
+        A `tokenizer` of None leaves that of the other model unchecked.
         """
         if is_deepspeed_zero3_enabled():
             raise UserError(

@@ -84,8 +84,7 @@ def with_context(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Return a request's messages with its context, and why it is decoded plainly (the header's value), or None.
 
-    An empty context is left out and logged. `format` is for requests that name none. Raises RequestError if the
-    prompt set lacks the format, or no message is the user's.
+    An empty context is left out and logged. `format` is for requests that name none.
     """
     if not (fields.context or "").strip():
         _log.warning("chat request with an empty context: decoded plainly")

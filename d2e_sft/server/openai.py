@@ -153,7 +153,6 @@ class Reply:
         return {**self._head, "object": self._kind, "choices": list(choices), "usage": usage}
 
     def choice(self, index: int, text: str, finish: Finish | None, logprobs: Any = None) -> dict[str, Any]:
-        """Return one of its choices."""
         content = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
 
@@ -180,7 +179,6 @@ def usage_of(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
 
 
 def event(content: Mapping[str, Any]) -> bytes:
-    """A server-sent event."""
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 

@@ -27,9 +27,12 @@ _PLAIN = DecodingConfig(alpha=0.0)
 
 
 class Prompts:
-    """Makes prompts of requests; `decoding`, `prompt_set` and `format` are for those that name none.
+    """Makes prompts of requests.
 
-    `longest` is the length of an answer whose request names no limit, in new tokens; as for transformers' server.
+    Args:
+        decoding: Of requests that name no decoder.
+        prompt_set, format: Whose context line words a context.
+        longest: New tokens of an answer whose request names no limit; as many as transformers' server.
     """
 
     def __init__(

@@ -106,11 +106,8 @@ class WholeCheckpoints(TrainerCallback):
     """Seals each checkpoint that the Trainer wrote, then removes surplus ones.
 
     The Trainer's own rotation must be off, since it removes old checkpoints before the new one is sealed. Several
-    machines must share the run folder: the main process seals what all of them wrote.
-
-    Args:
-        trainer: Its `guard` checks the weights before they are sealed.
-        keep: How many of the newest are kept, the best one among them; None keeps all.
+    machines must share the run folder: the main process seals what all of them wrote. `keep` counts the newest and the
+    best checkpoint; None keeps all.
     """
 
     def __init__(self, trainer: Any, keep: int | None) -> None:

@@ -72,11 +72,7 @@ class EvaluatingTrainer(Trainer):
     `predict(rows)` decodes the rows. Its `predictions` are the answers as text, in the rows' order. Its `label_ids`
     are the accepted answers of each row, and its metrics have `test_em` and `test_f1`, too. With `compute_metrics`,
     `evaluate` does the same, and the function gets both as an `EvalPrediction`. `decoding_alpha` and `max_new_tokens`
-    of `D2EConfig` say how answers are decoded.
-
-    Attributes:
-        measures: Further values, computed at each evaluation of the trainer's own rows.
-        own_values: Names of the values of the user's `compute_metrics`.
+    of `D2EConfig` say how answers are decoded. `measures` are computed at each evaluation of the trainer's own rows.
     """
 
     inputs: Inputs

@@ -56,10 +56,7 @@ def launch_command(
 ) -> list[str]:
     """Return the `accelerate launch` command that runs a module with `arguments` on several processes.
 
-    Raises UserError if the launcher is unknown or not supported here, or processes or address do not fit.
-
     Args:
-        name: One of `launchers()`.
         arguments: Of `d2e train` (recipe, overrides, options), or of the module.
         module: Run by each process; `d2e_sft.cli` takes a whole command line.
         processes: On this machine; None means one per accelerator.
@@ -87,10 +84,7 @@ def launch_command(
 
 
 def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
-    """Return the processes of a planned launch over all machines; this machine need not have accelerators for them.
-
-    Raises UserError for an unknown name, or without a number of processes on a machine without accelerators.
-    """
+    """Return the processes of a planned launch over all machines; this machine need not have accelerators for them."""
     check_launcher(name)
     return (machines or 1) * _processes(wanted, 0 if wanted else accelerators())
 

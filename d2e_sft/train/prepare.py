@@ -39,10 +39,7 @@ def settle_recipe(recipe: Recipe, *, elsewhere: bool = False) -> None:
 
 
 def precision_for(recipe: Recipe) -> Precision:
-    """Return the recipe's precision; with `train.bf16=null` bfloat16 if the device is fast in it, otherwise float32.
-
-    Raises UserError if the device or the engine does not support the precision.
-    """
+    """Return the precision; with `train.bf16=null` bfloat16 if the device is fast in it, otherwise float32."""
     wanted, cuda = recipe.train.precision, torch.cuda.is_available()
     if wanted == "auto":
         return "float32" if _only_float32() else automatic_dtype()
@@ -104,7 +101,7 @@ def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) ->
     """Wrap a model in an adapter to train, as peft's PeftModel; without a config return it as it is.
 
     `config` is peft's; a missing task type is taken from the model. The adapter names its base by `name`, or by
-    the folder that it stands for. Raises UserError if the adapter does not fit the model.
+    the folder that it stands for.
     """
     if config is None:
         return model

@@ -25,13 +25,9 @@ from d2e_sft.util.terminal import warn
 
 @dataclass
 class TokenRows:
-    """Samples and their tokens, after a length rule.
+    """Samples and their tokens, after a length rule; `whole` are all samples, encoded without the rule.
 
-    Attributes:
-        kept: The encoded samples, of `samples`.
-        dropped, truncated: Samples that were too long.
-        whole: All samples, encoded without the rule.
-        in_file: Samples of the file, before any were chosen.
+    `in_file` counts the samples of the file, before any were chosen.
     """
 
     kept: list[EncodedSample] = field(default_factory=list)
@@ -66,9 +62,7 @@ def encode_samples(
     refuse: bool = True,
     progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
 ) -> TokenRows:
-    """Encode samples under a length rule; answers are never cut.
-
-    Raises UserError, with their number and the longest, if too long samples may not be dropped, or none is left.
+    """Encode samples under a length rule; answers are never cut. UserError for those too long, or if none is left.
 
     Args:
         max_length: Tokens of the longest view, answer included.

@@ -56,10 +56,7 @@ def checkpoints_of(run: Path, *, sealed: bool = True) -> list[Path]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """Return the newest whole checkpoint, None if none was completed; warns about those it passes over.
-
-    Raises UserError if there are complete checkpoints, and all are damaged.
-    """
+    """Return the newest whole checkpoint, None if none was completed; warns about those it passes over."""
     for checkpoint in checkpoints_of(run, sealed=False):
         warn(f"{checkpoint}: {SEAL_FILE} is missing, so its save was interrupted; it is ignored")
     damaged: list[str] = []
@@ -124,10 +121,7 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
 
 
 def resuming_point(run: Path) -> Path | None:
-    """Return the newest whole checkpoint, None if none was written yet.
-
-    Raises UserError if all are damaged, or its states or the models that it depends on are not the run's.
-    """
+    """Return the newest whole checkpoint, its states and the models that it depends on checked; None without one."""
     checkpoint = last_checkpoint(run)
     if checkpoint is None:
         say(f"{run} has no complete checkpoint: training starts from the beginning", err=True)

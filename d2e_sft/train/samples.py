@@ -72,10 +72,7 @@ def probe_samples(recipe: Recipe) -> list[EventSample]:
 def of_both_subsets(
     samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
 ) -> list[EventSample]:
-    """Return the aligned samples, then the conflict ones, at most `each` per subset, drawn with the seed.
-
-    Raises UserError, with the `name` of the samples, if one of the two subsets is missing.
-    """
+    """Return the aligned samples, then the conflict ones, at most `each` per subset, drawn with the seed."""
     found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
     for subset, of_subset in found.items():
         if not of_subset:

@@ -44,11 +44,8 @@ _AT_ONCE = 256
 def load_llm(model: str, *, gpu_memory_utilization: float | None = None, **options: Any) -> LLM:
     """Return a vLLM engine that can decode pairs; UserError for a missing model or options that do not allow it.
 
-    Args:
-        model: A run folder, another checkpoint, an adapter (merged into its base model in the cache), a Hub name or
-            `builtin:…`.
-        gpu_memory_utilization: Share of the device's memory; None: vLLM's default.
-        **options: vLLM's engine options, such as `dtype`, `tensor_parallel_size` and `max_model_len`.
+    `model` is a run folder, another checkpoint, an adapter (merged into its base model in the cache), a Hub name or
+    `builtin:…`. `options` are vLLM's, such as `dtype`, `tensor_parallel_size` and `max_model_len`.
     """
     require_vllm()
     from vllm import LLM

@@ -96,8 +96,6 @@ class PairProgress:
 
         The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
         shorter prompt, so both end in the same step. In the other order they would not.
-        Raises UserError if the engine computed the pair in different steps too often, or its logits are NaN or
-        infinite.
         """
         from vllm.inputs.engine import tokens_input
 

@@ -38,10 +38,10 @@ class Where:
 
     Attributes:
         processes: Over all machines.
-        weights: False reads no weights here: memory is estimated, and nothing is timed.
-        like: A key of `SHAPES` instead of the recipe's model; no weights are read then.
+        weights: False reads no weights here: memory is estimated, and nothing is timed. `like` and `gpu` read none either.
+        like: A key of `SHAPES` instead of the recipe's model.
         tokenizer: The model whose tokenizer `like` takes; None estimates the tokens.
-        gpu: A key of `CARDS` instead of this machine; no weights are read then.
+        gpu: A key of `CARDS` instead of this machine.
         utilisation: The share of the card's operations per second that training reaches; None follows `UTILISATION`.
     """
 

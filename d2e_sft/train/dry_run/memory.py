@@ -104,13 +104,8 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Return the memory of an optimiser step over micro-batches that are all like `batch`, on the usable device.
 
-    Args:
-        model: With its adapter and attention implementation, before `attach_objective`.
-        batch: From the layout's collator.
-        accumulation: Micro-batches per step; from two on, a backward pass finds gradients in place.
-
-    Raises:
-        RuntimeError, NotImplementedError, TypeError: The model's computation depends on its data.
+    From two micro-batches (`accumulation`) on, a backward pass finds gradients in place. The model is as before
+    `attach_objective`. Raises RuntimeError, NotImplementedError or TypeError if its computation depends on its data.
     """
     device = usable_device()
     inputs = model_inputs(batch)

@@ -19,10 +19,7 @@ from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
 
 
 def serve(model: str, options: ServeOptions) -> None:
-    """Serve a model, named as for `load_llm`, until the process is stopped.
-
-    Raises UserError if vLLM or FastAPI is missing, there is no such model, or the engine cannot decode pairs.
-    """
+    """Serve a model, named as for `load_llm`, until the process is stopped."""
     require_vllm()
     missing = [module for module in ("fastapi", "uvicorn") if find_spec(module) is None]
     if missing:
