@@ -162,7 +162,9 @@ def shared_tab() -> Tab:
 
 
 def after_scripts(page: Path, script: str = "", *, fragment: str = "", width: int = 1200, until: str = "true") -> str:
-    """Return a page's document after its own scripts and one more; assert that the console is empty.
+    """Return a page's document after its own scripts and one more; skip where there is no browser.
+
+    Assert that no script failed and nothing was written to the console.
 
     Args:
         fragment: of the page's address, with its `#`.

@@ -58,7 +58,10 @@ def make_world(
 
 
 def write_recipe(world: Path, run: Path, *overrides: str) -> Path:
-    """Write `RUN.yaml`, a recipe of four short steps on the world's model and rows, and return its path."""
+    """Write `RUN.yaml`, a recipe of four short steps on the world's model and rows, and return its path.
+
+    `overrides` are `section.key=value`, as on the command line; the value is YAML.
+    """
     recipe: dict[str, dict[str, Any]] = {
         "model": {"name": str(world / "model")},
         "data": {"train": str(world / "train.jsonl"), "max_length": 1000},

@@ -65,7 +65,10 @@ def with_equal_views(rows: Sequence[dict[str, Any]], unrefined: Sequence[int], b
 
 
 def naive_terms(logits: dict[str, torch.Tensor], targets: torch.Tensor, config: D2ESection) -> dict[str, torch.Tensor]:
-    """Each term of an objective over the tokens (n,) of an answer, token by token from whole logits (n, V)."""
+    """Each term of an objective over the tokens (n,) of an answer, from whole logits (n, V), as its formula has it.
+
+    Written without the package's functions, one token at a time.
+    """
     terms: dict[str, torch.Tensor] = {}
     for i, target in enumerate(targets):
         at = {view: of_view[i] for view, of_view in logits.items()}
@@ -149,7 +152,9 @@ def assert_equal_to_naive(
 ) -> Layout:
     """In the model's dtype: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm.
 
-    `formula` is of the naive form, where it is not the objective's own name.
+    Args:
+        formula: of the naive form, where it is not the objective's own name.
+        rows: of the batch; None for `encoded_rows`.
     """
     rows = encoded_rows(config) if rows is None else rows
     reference = copy.deepcopy(model)

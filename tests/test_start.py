@@ -1,4 +1,7 @@
-"""Count what a command imports before it can report a mistake: torch and transformers take a second and more each."""
+"""What a command imports before it knows that it has something to do: a mistake is reported at once.
+
+The modules are counted, not the seconds: torch and transformers take a second and more each.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,10 @@ class Outcome:
 
 
 def save(outcomes: Sequence[Outcome]) -> None:
-    """Replace the rows of these attacks in the results and the page's table; each row has its date and machine."""
+    """Replace the rows of these attacks in the results, and write the table of all attacks into the page.
+
+    Each row has its date and machine, since a run may include only some attacks.
+    """
     kept: dict[str, Any] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {"attacks": []}
     rows = {row["name"]: row for row in kept["attacks"]}
     command = "make attack" + ("" if tries_asked() == "all" else f" TRIES={tries_asked()}")

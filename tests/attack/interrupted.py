@@ -47,7 +47,8 @@ def until_done(
     meanwhile: Callable[[], None] = lambda: None,
     environment: dict[str, str] | None = None,
 ) -> int:
-    """Start a command, send it a signal at a random moment, and start it again until it finishes; return the signals.
+    """Start a command, signal it at a random moment, and start it again until it finishes; return the number of
+    signals.
 
     `most` is the latest time of the signal in seconds, a third more each time. `meanwhile` asserts what must hold
     after each signal.

@@ -23,7 +23,10 @@ PADDED = ["mamba", "gemma2", "t5"]
 
 
 def case(count: int = 7) -> list[PromptPair[Any]]:
-    """Pairs with options of 3 to 14 tokens; one is a prefix of another, and two differ only in their last token."""
+    """Pairs after a common prefix, with options of 3 to 14 tokens.
+
+    Options of a pair share their first tokens; one is a prefix of another, and two differ only in their last token.
+    """
     generator = random.Random(5)
     options: list[list[list[int]]] = []
     for _ in range(count):

@@ -1,8 +1,9 @@
 """One process of launched trainings: trains as `d2e train` does and writes down what it ran under.
 
-Called as `worker.py RESULTS RECIPE TRAINING...`; a training is a JSON list of overrides, and `--resume=CHECKPOINT` to
-continue another run. Leaves RESULTS/rank-N.json with a record a training, written before the interpreter exits, so
-that what happens then cannot be taken for a training's result.
+Called as `worker.py RESULTS RECIPE TRAINING...`; a training is a JSON list of overrides, and `--resume=CHECKPOINT`
+to continue another run from there. They run one after the other, since importing the packages takes longer than each.
+Leaves RESULTS/rank-N.json with a record a training, written before the interpreter exits, so that what happens then
+cannot be taken for a training's result.
 
 accelerate ignores FSDP2 without an accelerator. Launched with it on CPUs, these processes tell accelerate that they
 are GPUs, so it shards the model over gloo: its wrapping, gathering, clipping and checkpoints are those of GPUs.

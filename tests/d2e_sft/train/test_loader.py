@@ -19,7 +19,10 @@ VIEWS = D2E.views
 
 
 def rows(count: int, seed: int = 0, contexts: int = 0) -> list[Row]:
-    """Samples of uneven lengths that begin with the same twenty tokens; every third is refined to the whole."""
+    """Samples of uneven lengths that all begin with the same twenty tokens; every third is refined to the whole.
+
+    Each has a context of its own, or one of some contexts of at least 100 tokens.
+    """
     source = random.Random(seed)
 
     def some(low: int, high: int) -> list[int]:

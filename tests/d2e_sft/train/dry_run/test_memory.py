@@ -126,7 +126,10 @@ FIVE_SHAPES: dict[str, tuple[str, int, int, int, D2ESection, dict[str, Any]]] = 
 
 
 def measure_five_shapes() -> None:
-    """Print the estimate without weights and the growth of this process in a step, in bytes, of each shape."""
+    """Print the estimate without weights and the growth of this process in a step, in bytes, of each shape.
+
+    glibc returns freed blocks to the system here, since the estimate counts living tensors only.
+    """
     from d2e_sft.bench.train import synthetic_rows
     from d2e_sft.model.collation import model_inputs
     from d2e_sft.model.forward import enable_checkpointing, forward_backward
