@@ -94,10 +94,7 @@ def given_options(context: click.Context) -> dict[str, str]:
 
 
 def reject_unused(option: str, chosen: str, users: Mapping[str, Sequence[str]]) -> None:
-    """Raise UserError for a given option of this command that only other values of `option` use.
-
-    `users`: parameter → the values of `option` that use it; parameters that all use may be left out.
-    """
+    """Raise UserError for a given option that only other values of `option` use (`users`: parameter → values)."""
     for name, flag in given_options(click.get_current_context()).items():
         values = users.get(name, (chosen,))
         if chosen not in values:

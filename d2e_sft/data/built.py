@@ -71,10 +71,7 @@ def manifest_of(file: Path) -> dict[str, Any] | None:
 
 
 def warn_if_changed(file: Path, sha256: str) -> None:
-    """Warn if a file, whose checksum is now `sha256`, differs from the manifest of its build.
-
-    Edited files are used, but results on them must not silently carry the old name.
-    """
+    """Warn if a file has changed since its build: results on edited files must not silently carry the old name."""
     manifest = manifest_of(file)
     if manifest is None:
         return

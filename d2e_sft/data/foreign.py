@@ -29,10 +29,7 @@ _USUAL_NAMES: dict[str, tuple[str, ...]] = {
 def nearest_columns(
     fmt: str, found: Iterable[str], given: Mapping[str, object] | None = None, *, by_turns: bool = False
 ) -> str:
-    """Return `columns: {…}` for a description: for each part the column with the nearest name, or `…`.
-
-    A column that is `given` for a part and found stays.
-    """
+    """Return `columns: {…}` for a description: by part a `given` column, that of the nearest name, or `…`."""
     there = list(found)
     kept = {part: name for part, name in (given or {}).items() if name in there}
     left = [name for name in there if name not in kept.values()]

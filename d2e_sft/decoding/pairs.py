@@ -84,10 +84,7 @@ def finished(outputs: Iterable[Output]) -> list[Output]:
 
 
 def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None = None) -> list[TokenPair]:
-    """Pair each original prompt with the imagined one at the same place; a prompt may be a tensor of one dimension.
-
-    Raises UserError for other shapes, such as a padded batch; PromptError if the lengths differ.
-    """
+    """Pair each original prompt with the imagined one at the same place; UserError for a padded batch."""
     prompts = _prompts("originals", originals)
     if imagined is None:
         return [PromptPair(original) for original in prompts]

@@ -234,7 +234,10 @@ class _StoppedError(BaseException):
 
 
 class _BoundedClient(httpx.Client):
-    """Reads answers up to a size and a time; sends nothing once it is stopped, or beyond the limit of the cost."""
+    """Reads answers up to a size and a time; sends nothing once it is stopped, or beyond the limit of the cost.
+
+    `thread.prompt` is that of the thread that sends.
+    """
 
     def __init__(self, timeout: float, usage: Usage) -> None:
         super().__init__(headers={"Accept-Encoding": "identity"}, limits=httpx.Limits())

@@ -31,10 +31,7 @@ _LARGEST = 32 << 20  # bytes of a kept reply; an answer of an endpoint has at mo
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question to a judge as two messages, asked for the `asking`-th time.
-
-    `label` names the sample to the user, and is ignored in comparisons.
-    """
+    """A question to a judge, asked for the `asking`-th time; `label` names it to the user, ignored in comparisons."""
 
     system: str
     user: str

@@ -52,7 +52,8 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
     """Choose the layout of a model's batches and set its attention implementation accordingly.
 
     The model has its adapter, device and precision of training. `auto` chooses `shared_batch` if it is exact for the
-    model. Raises UserError if the requested packing is not exact for the model or the attention implementation.
+    model; `attention` is `BY_BRANCH` (also for None) or one of `DENSE`. Raises UserError if the requested packing is
+    not exact for the model or the attention implementation.
     """
     causal = bare_model(model)
     former = causal.config._attn_implementation

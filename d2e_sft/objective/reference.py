@@ -46,7 +46,7 @@ class Reference:
 
     @classmethod
     def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:
-        """Return the model before training, or load another one onto its device, which must have the same tokens.
+        """Return the model before training, or load another one of the same tokens and architecture onto its device.
 
         A `tokenizer` of None leaves that of the other model unchecked.
         """

@@ -69,10 +69,7 @@ def name_of(model: Any) -> str:
 
 
 def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
-    """Load the model and tokenizer, unless they are given, and wrap the model in an adapter, if one is asked for.
-
-    An adapter keeps the model's `name`.
-    """
+    """Load the model and tokenizer, unless given, and wrap the model, which keeps its `name`, in an adapter if any."""
     if model is None:
         raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
     function_of(args.d2e)

@@ -167,8 +167,7 @@ def _meeting_point(machines: Machines) -> list[str]:
 def main() -> None:
     """Run accelerate's launcher; exit with the status of the process that failed first, 128 + N after signal N.
 
-    It ends with its parent process, and its workers end with it. It passes SIGTERM on to the workers, which save a
-    checkpoint and exit.
+    It ends with its parent process, and its workers end with it. SIGTERM goes to the workers, which save a checkpoint.
     """
     end_with_parent()
     os.environ[PARENT] = str(os.getpid())

@@ -67,10 +67,7 @@ def _only_float32() -> bool:
 
 
 def load_on_all(recipe: Recipe, state: PartialState, *, weights: bool = True) -> LoadedModel:
-    """Load the recipe's model in all processes; one downloads or converts it first.
-
-    Without `weights` the model has tensors without data.
-    """
+    """Load the recipe's model in all processes, after one downloaded it; without `weights` tensors have no data."""
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention == BY_BRANCH else model.attention

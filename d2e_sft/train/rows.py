@@ -109,10 +109,7 @@ def read_rows(
     refuse: bool = True,
     read: ReadSamples | None = None,
 ) -> TokenRows:
-    """Return the recipe's rows of `data.train` or `data.dev` as token views of the `loaded` model.
-
-    `refuse` is as for `encode_samples`; `read` are the samples if they have been read.
-    """
+    """Return the recipe's rows of `data.train` or `data.dev` as token views; `read` are those already read."""
     data = recipe.data
     file = data.train if split == "training" else str(data.dev)
     if split == "dev" and progress and Path(file).resolve() == Path(data.train).resolve():

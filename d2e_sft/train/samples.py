@@ -54,7 +54,7 @@ class RunSamples:
 
     @classmethod
     def of(cls, recipe: Recipe) -> RunSamples:
-        """Read them; errors are those of `read_split` and `probe_samples`."""
+        """Read the samples of `data.train`, `data.dev` and `data.probe`."""
         return cls(
             read_split(recipe, "training"),
             read_split(recipe, "dev") if recipe.data.dev else None,
@@ -85,7 +85,7 @@ def of_both_subsets(
 
 
 def probe_groups(samples: Sequence[EventSample]) -> list[str]:
-    """Return each sample's group: its subset, in the first dataset that has both subsets, else `SUBSET_DATASET`.
+    """Return the name of each sample's group: its subset, in the first dataset that has both, else `SUBSET_DATASET`.
 
     If no dataset has both, all count as one.
     """

@@ -104,7 +104,7 @@ class D2ETrainer(EvaluatingTrainer):
         layout: How micro-batches are laid out, see `choose_layout`.
 
     Raises:
-        UserError: as `load_inputs`, `Inputs`, `choose_layout` and `attach_objective`.
+        UserError: The model does not load, a row is not a sample or too long, or layout or objective do not fit.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
@@ -363,10 +363,7 @@ class D2ETrainer(EvaluatingTrainer):
         }
 
     def _prepare_model(self, collator: Any) -> Objective:
-        """Choose the layout for the model on its device, attach the objective, and number the rows.
-
-        `collator` is the user's, None the layout's.
-        """
+        """Choose the layout for the model on its device, attach the objective, and number the rows."""
         args, model, d2e = self.args, self.model, self.recipe.d2e
         self.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
         keep_sums_in_float32(self.accelerator.state)

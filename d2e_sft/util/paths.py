@@ -42,10 +42,7 @@ def bundled(folder: str) -> Path:
 
 
 def safe_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return variables for a Python process that uses this installation and ignores the working folder.
-
-    They start from `environment`; None means this process's.
-    """
+    """Return variables (None: from this process's) for a Python process that ignores the working folder."""
     made = dict(os.environ if environment is None else environment)
     made["PYTHONSAFEPATH"] = "1"
     if str(ROOT) not in [*site.getsitepackages(), site.getusersitepackages()]:

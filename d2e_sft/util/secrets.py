@@ -22,7 +22,7 @@ def is_long_enough(value: str) -> bool:
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return the text with each key and token of the environment replaced by its name, such as `[HF_TOKEN]`."""
+    """Replace each key and token of the environment (None: this process's) by its name, such as `[HF_TOKEN]`."""
     names = _secrets(os.environ if environment is None else environment)
     for value in sorted(names, key=len, reverse=True):  # one may be a prefix of another
         text = text.replace(value, f"[{names[value]}]")

@@ -32,7 +32,7 @@ def terminal_width() -> int:
 
 
 def filled(text: str, width: int | None = None, *, lead: str = "") -> str:
-    """Return a paragraph folded between words; lines after the first are indented by the lead's length."""
+    """Fold a paragraph to a width (None: the terminal's); lines after the first are indented by the lead's length."""
     room = max(width or terminal_width(), len(lead) + 20)
     indent = " " * len(lead)
     return textwrap.fill(text, room, initial_indent=lead, subsequent_indent=indent, **_WHOLE_WORDS) or lead.rstrip()

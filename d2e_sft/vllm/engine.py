@@ -86,7 +86,7 @@ def check_engine(config: Any) -> None:
 
 
 def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> int:
-    """A token that no answer holds, to end a row without a partner (`PairedRow.sentinel`).
+    """Return a token that no answer holds, to end a row without a partner (`PairedRow.sentinel`); none of `stops`.
 
     Debiased decoding never chooses it, so a sentinel in an output is always a sentinel. That costs nothing if the
     model never uses the token: a row of the vocabulary without a token, or an unused special token.

@@ -68,7 +68,7 @@ def weights_folder(name: str) -> Path | None:
 
 
 def resolve_name(name: str) -> str:
-    """Return what transformers should load for a name: a folder's path or a Hub name."""
+    """Return what transformers should load for a name: a folder's path or a Hub name; UserError without a model."""
     if name.startswith("builtin:"):
         if name != BUILTIN:
             raise UserError(f"model {name!r}: no such builtin.{did_you_mean(name, [BUILTIN])}", f"use {BUILTIN}")
@@ -90,7 +90,7 @@ def resolve_name(name: str) -> str:
 
 
 def check_model_name(name: str) -> None:
-    """Check, without torch, that a name may be a model's; UserError as `resolve_name`."""
+    """Check, without torch, that a name may be a model's; UserError if not."""
     if name != BUILTIN:  # which is converted on its first use
         resolve_name(name)
 

@@ -38,7 +38,7 @@ class Where:
 
     Attributes:
         processes: Over all machines.
-        weights: False, `like` and `gpu` read no weights here: memory is estimated, and nothing is timed.
+        weights: False reads no weights here, nor do `like` and `gpu`: memory is estimated, nothing timed.
         like: A key of `SHAPES` instead of the recipe's model.
         tokenizer: The model whose tokenizer `like` takes; None estimates the tokens.
         gpu: A key of `CARDS` instead of this machine.

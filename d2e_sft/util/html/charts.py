@@ -57,10 +57,7 @@ def bars(
 def ranges(
     title: str, unit: str, names: Sequence[str], series: Mapping[str, Mapping[int, tuple[float, float, float]]]
 ) -> Markup:
-    """Draw a line for each name and series from a low to a high value, with a mark at the middle one.
-
-    A series has (low, middle, high) by the place of the name.
-    """
+    """Draw a line for each name and series from a low to a high value, with a mark at the middle one."""
     with _axes(names, lines=len(names) * len(series), entries=len(series)) as (figure, axes):
         for index, (label, values) in enumerate(series.items()):
             places = [place + (index - (len(series) - 1) / 2) * 0.24 for place in values]

@@ -35,11 +35,7 @@ class DebiasedChatRequest(ContextFields, ChatCompletionRequest):
 
 
 def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decoding: DecodingConfig) -> None:
-    """Put the route before vLLM's route of the same path.
-
-    `app` is vLLM's, with a `PairingEngine` as its engine client. `prompt_set` and `format` word the context;
-    `decoding` is for requests that name no decoder.
-    """
+    """Put the route before vLLM's of the same path; `decoding` and `format` are for requests that name none."""
     router = APIRouter()
 
     @router.post("/v1/chat/completions")

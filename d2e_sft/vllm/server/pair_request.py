@@ -28,10 +28,7 @@ IMAGINED, ALPHA, DECODER, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_decod
 
 
 def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int) -> PairRequest:
-    """Make a request with `d2e_imagined` in its `extra_args` a pair; VLLMValidationError if an option does not fit.
-
-    `prompt` is the original one, as an engine input of tokens.
-    """
+    """Make a request with `d2e_imagined` in its `extra_args` a pair; `prompt` is the original one, as engine input."""
     if not isinstance(prompt, Mapping) or prompt.get("type") != "token":
         raise VLLMValidationError("context: needs a text prompt, without images, audio or embeddings")
     extra = given.extra_args or {}
