@@ -38,7 +38,7 @@ with the debiased answer. Write two slashes if a question begins with one."""
 
 
 @dataclass(frozen=True)
-class Wording:
+class ChatWording:
     """The texts around a user's turns; an empty `system` means no system message.
 
     `context` has the placeholder `{context}`, and `user` has `{context_block}` and `{question}`.
@@ -70,7 +70,7 @@ class ChatSession:
 
     loaded: LoadedModel
     decoding: DecodingConfig
-    wording: Wording = Wording()
+    wording: ChatWording = ChatWording()
     context: str = ""
     turns: list[tuple[str, str]] = field(default_factory=list)
     forgotten: int = 0
@@ -177,7 +177,7 @@ def open_session(
 
 def _wording(
     model: str, recipe: Recipe | None, wording: str | None, prompt_set: str | None, system: str | None
-) -> Wording:
+) -> ChatWording:
     from d2e_sft.train.data_record import trained_wording
 
     if (wording or ("none" if recipe is None else "qa")) == "none":
@@ -186,15 +186,15 @@ def _wording(
                 f"--prompt-set {prompt_set}: has no effect on questions that are sent as they are",
                 remedy="drop it, or add --wording qa",
             )
-        return Wording(system=system or "")
+        return ChatWording(system=system or "")
     named = "default" if recipe is None else recipe.data.prompt_set
     prompts = load_prompt_set(prompt_set or trained_wording(model, named))
     if "qa" not in prompts.zero_shot:
         if wording is None:
-            return Wording(system=system or "")
+            return ChatWording(system=system or "")
         raise UserError(f"--wording qa: prompt set {prompts.name!r} has no prompt for qa", "use --wording none")
     prompt = prompts.zero_shot["qa"]
-    return Wording(prompt.system if system is None else system, prompt.context, prompt.user)
+    return ChatWording(prompt.system if system is None else system, prompt.context, prompt.user)
 
 
 def talk(

@@ -45,7 +45,7 @@ Step = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
-class Engine:
+class StepEngine:
     """One way to compute a step's loss, which is summed over the answer tokens.
 
     Attributes:
@@ -157,7 +157,7 @@ def _three_forwards(model: Any, rows: Rows, d2e: D2ESection) -> Step:
     return step
 
 
-def _ours(name: str, baseline: str, layout: Packing, *, is_sft: bool = False) -> Engine:
+def _ours(name: str, baseline: str, layout: Packing, *, is_sft: bool = False) -> StepEngine:
     def make(model: Any, rows: Rows, d2e: D2ESection) -> Step:
         def step() -> Tensor:
             inputs = model_inputs(collator_for(Layout(layout, ""), d2e, model.config)(rows), model.device)
@@ -165,14 +165,14 @@ def _ours(name: str, baseline: str, layout: Packing, *, is_sft: bool = False) ->
 
         return step
 
-    return Engine(name, baseline, make, layout, is_sft)
+    return StepEngine(name, baseline, make, layout, is_sft)
 
 
 ENGINES = (
-    Engine("sft_plain", "sft_plain", _plain_sft, is_sft=True, is_peer=True),
+    StepEngine("sft_plain", "sft_plain", _plain_sft, is_sft=True, is_peer=True),
     _ours("sft", "sft", "shared_prefix", is_sft=True),
     _ours("sft_shared", "sft_shared", "shared_batch", is_sft=True),
-    Engine("three_forwards", "sft", _three_forwards),
+    StepEngine("three_forwards", "sft", _three_forwards),
     _ours("batched", "sft", "batched"),
     _ours("shared_prefix", "sft", "shared_prefix"),
     _ours("shared_batch", "sft_shared", "shared_batch"),
@@ -181,7 +181,7 @@ ENGINES = (
 PREFERENCE_ENGINES = tuple(engine for engine in ENGINES if engine.name != "three_forwards")
 
 
-def trl_engines(precision: Precision, *, prefers: bool = False) -> tuple[Engine, ...]:
+def trl_engines(precision: Precision, *, prefers: bool = False) -> tuple[StepEngine, ...]:
     """Return the engines of TRL's SFT without and with packing, or of its DPO; UserError if it is not installed."""
     missing = peers.trl_is_missing()
     if missing is not None:
@@ -192,18 +192,18 @@ def trl_engines(precision: Precision, *, prefers: bool = False) -> tuple[Engine,
             form, beta, weight = d2e.prefer_form, d2e.beta, d2e.sft_weight
             return peers.trl_dpo_step(model, rows, precision, form=form, beta=beta, sft_weight=weight)
 
-        return (Engine("trl", "sft_plain", dpo, is_peer=True),)
+        return (StepEngine("trl", "sft_plain", dpo, is_peer=True),)
 
     def sft(model: Any, rows: Rows, d2e: D2ESection, *, packing: bool) -> Step:
         return peers.trl_sft_step(model, rows, precision, packing=packing)
 
     return tuple(
-        Engine(name, "sft_plain", partial(sft, packing=packing), is_sft=True, is_peer=True)
+        StepEngine(name, "sft_plain", partial(sft, packing=packing), is_sft=True, is_peer=True)
         for name, packing in (("trl", False), ("trl_packed", True))
     )
 
 
-def engines_of(precision: Precision, *, trl: bool, prefers: bool, only: Sequence[str] = ()) -> list[Engine]:
+def engines_of(precision: Precision, *, trl: bool, prefers: bool, only: Sequence[str] = ()) -> list[StepEngine]:
     """Return the engines of an objective, or those of these names and their baselines."""
     engines = [*(PREFERENCE_ENGINES if prefers else ENGINES)]
     engines += trl_engines(precision, prefers=prefers) if trl else ()
@@ -222,7 +222,7 @@ def engines_of(precision: Precision, *, trl: bool, prefers: bool, only: Sequence
 class Case:
     """An engine and the settings of its step."""
 
-    engine: Engine
+    engine: StepEngine
     d2e: D2ESection
 
 
@@ -290,7 +290,7 @@ class StepBench:
                 raise UserError(f"the engines disagree on the loss: {named}", "report it with this line")
 
 
-def cases_of(engines: Sequence[Engine], *, shared: bool, prefers: bool = False) -> list[Case]:
+def cases_of(engines: Sequence[StepEngine], *, shared: bool, prefers: bool = False) -> list[Case]:
     """Return the cases of engines that do or do not share their samples' prefix; a peer's are in both groups."""
     objective = (
         [PREFER] if prefers else [D2ESection(view_gradients=gradients) for gradients in get_args(ViewGradients)]

@@ -18,12 +18,12 @@ from d2e_sft.config.objectives import (
     is_own,
     spec_of,
 )
-from d2e_sft.config.sections import Section
+from d2e_sft.config.sections import RecipeSection
 
 _FORMER = {"bias_model": None, "product_weight": 1.0, "imagined_weight": 1.0, "alpha_weight": "agreement"}
 
 
-class D2ESection(Section):
+class D2ESection(RecipeSection):
     """The objective, by name (see `d2e_sft/objective/objectives.py`) or your own function, `module:function`.
 
     The objective sets the defaults of `debias` and `distill`. Values of `debias`, `distill` and `view_gradients` that

@@ -28,7 +28,7 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
     Packing,
     Precision,
     Quantization,
-    Section,
+    RecipeSection,
     TrainSection,
     fit_micro_batch,
 )
@@ -40,7 +40,7 @@ from d2e_sft.util.terminal import warn
 RECIPE_FILE = "recipe.yaml"
 
 
-class Recipe(Section):
+class Recipe(RecipeSection):
     """All settings of one run; an absent section has its defaults."""
 
     model: ModelSection = Field(default_factory=ModelSection)

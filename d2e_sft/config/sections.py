@@ -29,7 +29,7 @@ LoraStart = Literal["gaussian", "orthogonal", "pissa", "olora"]
 UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
 
 
-class Section(BaseModel):
+class RecipeSection(BaseModel):
     """A section of a recipe; unknown keys, NaN and infinity are errors."""
 
     model_config = ConfigDict(
@@ -58,7 +58,7 @@ class Section(BaseModel):
         return value
 
 
-class LoraSection(Section):
+class LoraSection(RecipeSection):
     """Low-rank adapters, trained instead of the full weights (peft's LoraConfig)."""
 
     r: int = Field(default=16, ge=1, le=4096)
@@ -79,7 +79,7 @@ class LoraSection(Section):
     """Initialisation: `true` (A random, B zero), `false` (both random), or the name of a peft method."""
 
 
-class ModelSection(Section):
+class ModelSection(RecipeSection):
     """Which model is trained, and whether all of it is."""
 
     name: str = "builtin:smollm2-135m-instruct"
@@ -105,7 +105,7 @@ class ModelSection(Section):
         return self
 
 
-class DataSection(Section):
+class DataSection(RecipeSection):
     """Training rows and how they become tokens."""
 
     train: UserPath
@@ -135,7 +135,7 @@ class DataSection(Section):
     """Skip rows that break the schema (counted, and kept in `bad_rows.jsonl`) instead of stopping."""
 
 
-class TrainSection(Section):
+class TrainSection(RecipeSection):
     """Optimisation, evaluation during training, and what is saved.
 
     Keys are arguments of transformers' TrainingArguments, with the same meaning, and a few of our own: `batch_size`,
@@ -259,7 +259,7 @@ def fit_micro_batch(train: dict[str, Any], given: Sequence[Collection[str]]) -> 
     return {**train, size: fitting_micro_batch(*values)} if values[0] % values[1] else train
 
 
-class EvalSection(Section):
+class EvalSection(RecipeSection):
     """Defaults of `d2e eval` for the trained run."""
 
     alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA, allow_inf_nan=False)

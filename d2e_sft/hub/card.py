@@ -25,7 +25,7 @@ from d2e_sft.data.chat_template import CUED, Form, check_template, merged_system
 from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample, Format
-from d2e_sft.hub.results import BenchmarkResult, benchmark_results, eval_results
+from d2e_sft.hub.results import CardResult, benchmark_results, eval_results
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME
 from d2e_sft.model.storage.folder import base_of_adapter
@@ -103,7 +103,7 @@ def _is_on_the_hub(name: str) -> bool:
 
 
 def _card_data(
-    run: Path, recipe: Recipe, adapter: bool, licence: str | None, results: Sequence[BenchmarkResult], english: bool
+    run: Path, recipe: Recipe, adapter: bool, licence: str | None, results: Sequence[CardResult], english: bool
 ) -> ModelCardData:
     base = hub_base(recipe)
     known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
@@ -167,7 +167,7 @@ def _preference(d2e: D2ESection) -> str:
     return f"{d2e.prefer_form}, β = {d2e.beta:g}{margin}{reference}; cross entropy × {d2e.sft_weight:g}"
 
 
-def _example_format(prompt_set: PromptSet, results: Sequence[BenchmarkResult]) -> Format:
+def _example_format(prompt_set: PromptSet, results: Sequence[CardResult]) -> Format:
     """Return the format of most scored samples."""
     counts: Counter[Format] = Counter()
     for group in (group for result in results for group in result.groups):

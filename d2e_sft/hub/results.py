@@ -31,7 +31,7 @@ _SETTINGS = {"zero_shot": "zero-shot", "few_shot": "few-shot", "cot": "chain of 
 
 
 @dataclass(frozen=True)
-class BenchmarkResult:
+class CardResult:
     name: str  # the folder under `eval/`
     facts: tuple[str, ...]  # how it was decoded and what was omitted, in a few words each
     table: str  # Markdown
@@ -39,12 +39,12 @@ class BenchmarkResult:
     partial: bool  # only a subset was scored
 
 
-def benchmark_results(run: Path) -> list[BenchmarkResult]:
+def benchmark_results(run: Path) -> list[CardResult]:
     """Return the run's results by name of the benchmark; raise UserError if a file of scores is damaged."""
     return [_result(path) for path in sorted(run.glob(f"eval/*/{SCORES_FILE}"))]
 
 
-def eval_results(results: Iterable[BenchmarkResult]) -> list[EvalResult]:
+def eval_results(results: Iterable[CardResult]) -> list[EvalResult]:
     """Return the Hub's model-index entries: exact match and F1 of each group in percent, the interval in the name."""
     return [
         EvalResult(
@@ -69,16 +69,16 @@ def read_scores(path: Path) -> dict[str, Any]:
     return read_results(dict[str, Any], path, "the scores of `d2e eval`", _REMEDY)
 
 
-def _result(path: Path) -> BenchmarkResult:
+def _result(path: Path) -> CardResult:
     name, scores = path.parent.name, read_scores(path)
     try:
         if "system" in scores:  # scores of a related system, with a table of its own
             table = path.with_name(_TABLES_FILE).read_text(encoding="utf-8").strip()
             subset = scores.get("max_samples")
             facts = (f"decoded {describe(scores)}", *([f"a subset of {subset}"] if subset else []))
-            return BenchmarkResult(name, facts, table, (), bool(subset))
+            return CardResult(name, facts, table, (), bool(subset))
         groups = tuple(scores["groups"])
-        return BenchmarkResult(name, _facts(scores), _table(scores), groups, bool(scores.get("subset")))
+        return CardResult(name, _facts(scores), _table(scores), groups, bool(scores.get("subset")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: not the scores of `d2e eval` ({type(error).__name__}: {error})",

@@ -24,7 +24,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 from tqdm import tqdm
 
-from d2e_sft.judge.judge import Prompt, Reply, Usage
+from d2e_sft.judge.judge import JudgePrompt, Reply, Usage
 from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
 from d2e_sft.util.errors import UserError
 
@@ -70,7 +70,7 @@ class OpenAIBackend:
             "temperature": self._options.temperature,
         }
 
-    def prompt_tokens(self, prompt: Prompt) -> int:
+    def prompt_tokens(self, prompt: JudgePrompt) -> int:
         return prompt.guessed_tokens
 
     def answers(

@@ -30,7 +30,7 @@ _LARGEST = 32 << 20  # bytes of a kept reply; an answer of an endpoint has at mo
 
 
 @dataclass(frozen=True)
-class Prompt:
+class JudgePrompt:
     """A question to a judge, asked for the `asking`-th time; `label` names it to the user, ignored in comparisons."""
 
     system: str
@@ -122,7 +122,7 @@ class Usage:
         with self._lock:
             self.charged -= self._most(prompt)
 
-    def add(self, prompt: Prompt, reply: Reply) -> None:
+    def add(self, prompt: JudgePrompt, reply: Reply) -> None:
         """Count a received reply, and replace its request's reservation by its cost."""
         asked, answered = reply.prompt_tokens, reply.completion_tokens
         with self._lock:
@@ -174,7 +174,7 @@ class ReplyCache:
         self.damaged: set[Path] = set()
         self._identity = dict(identity)
 
-    def get(self, prompt: Prompt) -> Reply | None:
+    def get(self, prompt: JudgePrompt) -> Reply | None:
         """Return the reply to a prompt, if any; damaged files go to `damaged`."""
         path = self._path(prompt)
         try:
@@ -200,7 +200,7 @@ class ReplyCache:
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise _unwritable(self.folder, "no permission")
 
-    def put(self, prompt: Prompt, reply: Reply) -> None:
+    def put(self, prompt: JudgePrompt, reply: Reply) -> None:
         """Write a reply, all of it or nothing; UserError if that fails, since the reply would be paid for again."""
         path = self._path(prompt)
         try:
@@ -210,7 +210,7 @@ class ReplyCache:
         except OSError as error:
             raise _unwritable(path, str(error.strerror)) from None
 
-    def _path(self, prompt: Prompt) -> Path:
+    def _path(self, prompt: JudgePrompt) -> Path:
         content = {**self._identity, "system": prompt.system, "user": prompt.user, "asking": prompt.asking}
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         return self.folder / key[:2] / f"{key}.json"
@@ -239,11 +239,11 @@ class Backend(Protocol):
     def counts_tokens(self) -> bool:
         """Whether `prompt_tokens` counts; else it guesses from the length of the text."""
 
-    def prompt_tokens(self, prompt: Prompt) -> int:
+    def prompt_tokens(self, prompt: JudgePrompt) -> int:
         """Return the tokens of a prompt."""
 
     def answers(
-        self, prompts: Sequence[Prompt], usage: Usage, keep: Callable[[Prompt, Reply], None]
+        self, prompts: Sequence[JudgePrompt], usage: Usage, keep: Callable[[JudgePrompt, Reply], None]
     ) -> Generator[tuple[int, Reply | None]]:
         """Yield the index of each prompt and its reply, in any order, after `keep`; None if unusable."""
 
@@ -272,7 +272,7 @@ class Judge:
         self._unusable = ""  # the last reply without the required form
 
     def ask(
-        self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], *, what: str, reminder: str
+        self, prompts: Sequence[JudgePrompt], parse: Callable[[str], T | None], *, what: str, reminder: str
     ) -> list[T | None]:
         """Return the parsed reply to each prompt, in order; None if the model is undecided.
 
@@ -299,7 +299,7 @@ class Judge:
                 remedy="name a larger model (--judge-model), or let replies be longer (--judge-max-tokens)",
             )
 
-    def estimate(self, prompts: Sequence[Prompt]) -> str:
+    def estimate(self, prompts: Sequence[JudgePrompt]) -> str:
         """Return the requests, tokens and highest cost that the prompts would take; asks nothing."""
         unique = list(dict.fromkeys(prompts))
         missing = [prompt for prompt in unique if self.cache.get(prompt) is None]
@@ -315,7 +315,7 @@ class Judge:
             f"tokens; {cost}; a malformed reply costs one request more"
         )
 
-    def _keep(self, prompt: Prompt, reply: Reply) -> None:
+    def _keep(self, prompt: JudgePrompt, reply: Reply) -> None:
         self.cache.put(prompt, reply)
         self.usage.add(prompt, reply)
 
@@ -324,11 +324,11 @@ class Judge:
         """Address of the endpoint; None for a local model."""
         return self._backend.identity.get("base_url")
 
-    def _read(self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], what: str) -> list[T | None]:
+    def _read(self, prompts: Sequence[JudgePrompt], parse: Callable[[str], T | None], what: str) -> list[T | None]:
         unique, missing = list(dict.fromkeys(prompts)), []
-        readings: dict[Prompt, T | None] = {}
+        readings: dict[JudgePrompt, T | None] = {}
 
-        def read(prompt: Prompt, reply: Reply) -> None:
+        def read(prompt: JudgePrompt, reply: Reply) -> None:
             readings[prompt] = parse(reply.text)  # the replies themselves may not fit in memory
             if readings[prompt] is None:
                 self._unusable = reply.text
@@ -350,7 +350,7 @@ class Judge:
         return [readings.get(prompt) for prompt in prompts]
 
     def _ask_missing(
-        self, prompts: Sequence[Prompt], total: int, what: str, read: Callable[[Prompt, Reply], None]
+        self, prompts: Sequence[JudgePrompt], total: int, what: str, read: Callable[[JudgePrompt, Reply], None]
     ) -> None:
         """Read the replies as they come, with a bar; an error says how many are kept."""
         usage, earlier = self.usage, total - len(prompts) - self.usage.asked

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.judge.judge import Prompt, Reply, Usage
+from d2e_sft.judge.judge import JudgePrompt, Reply, Usage
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.model.loading import position_limit
 from d2e_sft.util.errors import UserError
@@ -40,11 +40,11 @@ class LocalBackend:
             "max_tokens": self._options.max_tokens,
         }
 
-    def prompt_tokens(self, prompt: Prompt) -> int:
+    def prompt_tokens(self, prompt: JudgePrompt) -> int:
         return len(self._encode(prompt))
 
     def answers(
-        self, prompts: Sequence[Prompt], usage: Usage, keep: Callable[[Prompt, Reply], None]
+        self, prompts: Sequence[JudgePrompt], usage: Usage, keep: Callable[[JudgePrompt, Reply], None]
     ) -> Generator[tuple[int, Reply | None]]:
         from d2e_sft.data.chat_template import end_of_turn_id
         from d2e_sft.decoding import DecodingConfig, PromptPair, generate, stop_token_ids
@@ -91,7 +91,7 @@ class LocalBackend:
         ready_to_decode(loaded.model, "cuda" if torch.cuda.is_available() else "cpu")
         return loaded
 
-    def _encode(self, prompt: Prompt) -> list[int]:
+    def _encode(self, prompt: JudgePrompt) -> list[int]:
         from d2e_sft.data.chat_template import rendered
 
         tokenizer = self._loaded.tokenizer

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from d2e_sft.data.prompts import render_option
 from d2e_sft.data.sample import Format
-from d2e_sft.judge.judge import Prompt
+from d2e_sft.judge.judge import JudgePrompt
 from d2e_sft.util.files import load_package_yaml
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -42,7 +42,7 @@ class JobTemplates(BaseModel):
     reminder: str
     formats: dict[Format, FormatTemplate]
 
-    def prompt(self, asked: Any, what: str, answers: Sequence[str], **more: str) -> Prompt:
+    def prompt(self, asked: Any, what: str, answers: Sequence[str], **more: str) -> JudgePrompt:
         """Return the prompt about a sample or prediction; braces in its texts are not placeholders.
 
         Args:
@@ -62,7 +62,7 @@ class JobTemplates(BaseModel):
         template = self.formats[asked.format]
         user = _PLACEHOLDER.sub(lambda match: fields[match[1]], template.sample)
         label = f"{what} {asked.id!r} of {asked.dataset!r}"
-        return Prompt(system=f"{self.task}\n\n{template.note}", user=user, label=label)
+        return JudgePrompt(system=f"{self.task}\n\n{template.note}", user=user, label=label)
 
 
 @cache

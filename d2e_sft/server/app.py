@@ -12,7 +12,7 @@ import torch
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request as HttpRequest
+from starlette.requests import ApiRequest as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from torch import Tensor
@@ -23,11 +23,11 @@ from d2e_sft.model.forward import head_of, hidden_states
 from d2e_sft.server.context import RequestError
 from d2e_sft.server.limits import BodyLimit, KeyCheck
 from d2e_sft.server.openai import (
+    ApiReply,
+    ApiRequest,
     ChatRequest,
     CompletionRequest,
     Finish,
-    Reply,
-    Request,
     error_body,
     event,
     read_request,
@@ -74,7 +74,7 @@ class _Api:
         asked = await self._read(request, ChatRequest)
         self._queue.check_room(1)
         prompt, reason = self._prompts.of_chat(asked)
-        answer = await self._answer(request, asked, [prompt], Reply(self._name, chat=True))
+        answer = await self._answer(request, asked, [prompt], ApiReply(self._name, chat=True))
         if reason is not None:
             answer.headers["X-D2E-Decoding"] = f"plain ({reason})"
         return answer
@@ -82,7 +82,7 @@ class _Api:
     async def completions(self, request: HttpRequest) -> Response:
         asked = await self._read(request, CompletionRequest)
         self._queue.check_room(len(asked.prompts))  # before they are tokenized
-        reply = Reply(self._name, chat=False)
+        reply = ApiReply(self._name, chat=False)
         if asked.echo:
             return await self._echo(request, asked, reply)
         if asked.logprobs is not None or not asked.max_tokens:
@@ -95,13 +95,15 @@ class _Api:
             raise RequestError(f"model {asked.model!r}: not served; expected {self._name!r}", "model", status=404)
         return asked
 
-    async def _answer(self, request: HttpRequest, asked: Request, prompts: Sequence[Prompt], reply: Reply) -> Response:
+    async def _answer(
+        self, request: HttpRequest, asked: ApiRequest, prompts: Sequence[Prompt], reply: ApiReply
+    ) -> Response:
         if asked.stream:
             events = self._events(prompts, reply, with_usage=asked.stream_options.include_usage)
             return StreamingResponse(events, media_type="text/event-stream")
         return await _unless_left(request, self._whole(prompts, reply))
 
-    async def _whole(self, prompts: Sequence[Prompt], reply: Reply) -> dict[str, Any]:
+    async def _whole(self, prompts: Sequence[Prompt], reply: ApiReply) -> dict[str, Any]:
         texts, ends = [""] * len(prompts), dict[int, Finish | None]()
         tokens = [0] * len(prompts)
         async with aclosing(self._queue.answers(prompts)) as pieces:
@@ -111,7 +113,7 @@ class _Api:
         choices = [reply.choice(index, text, ends[index]) for index, text in enumerate(texts)]
         return reply.whole(choices, _prompt_tokens(prompts), sum(tokens))
 
-    async def _events(self, prompts: Sequence[Prompt], reply: Reply, *, with_usage: bool) -> AsyncIterator[bytes]:
+    async def _events(self, prompts: Sequence[Prompt], reply: ApiReply, *, with_usage: bool) -> AsyncIterator[bytes]:
         tokens = [0] * len(prompts)
         begun: set[int] = set()
         try:
@@ -126,13 +128,13 @@ class _Api:
             yield event(error_body(error.message, error.status, error.parameter))
         yield _DONE
 
-    async def _echo(self, request: HttpRequest, asked: CompletionRequest, reply: Reply) -> Response:
+    async def _echo(self, request: HttpRequest, asked: CompletionRequest, reply: ApiReply) -> Response:
         """The log-probabilities of prompts, with which clients score given answers; no new tokens."""
         if asked.logprobs is None or asked.stream or (asked.max_tokens or 0) > 1:
             raise RequestError("echo: only supported with logprobs, max_tokens 0 or 1, and without stream", "echo")
         return await _unless_left(request, self._scored(self._prompts.of_echo(asked), reply))
 
-    async def _scored(self, prompts: Sequence[Tokens], reply: Reply) -> dict[str, Any]:
+    async def _scored(self, prompts: Sequence[Tokens], reply: ApiReply) -> dict[str, Any]:
         logprobs = await self._queue.call(prompt_logprobs, prompts)
         choices = [
             reply.choice(index, "", "length", {"token_logprobs": values}) for index, values in enumerate(logprobs)

@@ -57,7 +57,7 @@ class _Message(BaseModel):
     content: str | list[_Part]
 
 
-class Request(BaseModel):
+class ApiRequest(BaseModel):
     """What both routes take; None is the model's own default, or the server's.
 
     Attributes:
@@ -91,7 +91,7 @@ class Request(BaseModel):
         return {"temperature": 0.0} if greedy else {**values, "top_k": max(0, values["top_k"]), "seed": seed}
 
 
-class ChatRequest(ContextFields, Request):
+class ChatRequest(ContextFields, ApiRequest):
     """`POST /v1/chat/completions`."""
 
     messages: list[_Message] = Field(min_length=1)
@@ -99,7 +99,7 @@ class ChatRequest(ContextFields, Request):
     logprobs: Literal[False] = False
 
 
-class CompletionRequest(Request):
+class CompletionRequest(ApiRequest):
     """`POST /v1/completions`; `echo` returns log-probabilities of a prompt's tokens and never a new token."""
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
@@ -114,7 +114,7 @@ class CompletionRequest(Request):
         return [self.prompt] if isinstance(self.prompt[0], int) else self.prompt
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=ApiRequest)
 
 
 def read_request(kind: type[R], body: bytes) -> R:
@@ -138,7 +138,7 @@ def read_request(kind: type[R], body: bytes) -> R:
         raise RequestError(describe_validation_error(error), str(first[0]) if first else None) from None
 
 
-class Reply:
+class ApiReply:
     """The forms of one answer: whole, or chunk by chunk."""
 
     def __init__(self, model: str, *, chat: bool) -> None:

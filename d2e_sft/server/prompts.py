@@ -19,7 +19,7 @@ from d2e_sft.server.context import (
     needs_context,
     with_context,
 )
-from d2e_sft.server.openai import ChatRequest, CompletionRequest, Request
+from d2e_sft.server.openai import ApiRequest, ChatRequest, CompletionRequest
 from d2e_sft.server.queue import Prompt
 from d2e_sft.util.errors import UserError
 
@@ -95,7 +95,7 @@ class Prompts:
                 raise RequestError(f"prompt: token {token}; expected 0 to {vocabulary - 1}", "prompt")
         return list(prompts)
 
-    def _room(self, request: Request, ids: Sequence[Tokens], least: int = 1) -> int:
+    def _room(self, request: ApiRequest, ids: Sequence[Tokens], least: int = 1) -> int:
         """Return the new tokens that prompts leave; RequestError if they are empty or leave fewer than `least`."""
         limit = None if self._encoder_decoder else position_limit(self._model.config)
         longest = max(map(len, ids))
@@ -109,7 +109,7 @@ class Prompts:
             )
         return room
 
-    def _prompt(self, request: Request, ids: Sequence[Tokens], how: DecodingConfig, end: int) -> Prompt:
+    def _prompt(self, request: ApiRequest, ids: Sequence[Tokens], how: DecodingConfig, end: int) -> Prompt:
         room = self._room(request, ids)
         sampling = request.sampling(self._model.generation_config)
         try:

@@ -55,7 +55,7 @@ class Prompt:
 
 
 @dataclass(eq=False)
-class Job:
+class QueuedJob:
     """A prompt in the queue. `deliver` gets the pieces of its answer or an error, from the thread that decodes."""
 
     prompt: Prompt
@@ -99,7 +99,7 @@ class BatchQueue:
     def __init__(self, loaded: LoadedModel, most_waiting: int) -> None:
         self._loaded = loaded
         self._most_waiting = most_waiting
-        self._waiting: deque[Job | Callable[[], None]] = deque()
+        self._waiting: deque[QueuedJob | Callable[[], None]] = deque()
         self._changed = threading.Condition()
         decodes_packed(loaded.model)  # measured once, by forwards whose errors belong here
         threading.Thread(target=self._run, name="d2e-decoding", daemon=True).start()
@@ -107,7 +107,7 @@ class BatchQueue:
     async def answers(self, prompts: Sequence[Prompt]) -> AsyncGenerator[Piece, None]:
         """Yield the pieces of all answers as they come; decoding them ends when the iterator is closed."""
         pieces, deliver = self._mailbox()
-        jobs = [Job(prompt, index, deliver) for index, prompt in enumerate(prompts)]
+        jobs = [QueuedJob(prompt, index, deliver) for index, prompt in enumerate(prompts)]
         unfinished = len(jobs)
         with self._entered(jobs):
             try:
@@ -160,7 +160,7 @@ class BatchQueue:
         return box, deliver
 
     @contextmanager
-    def _entered(self, jobs: Sequence[Job | Callable[[], None]]) -> Iterator[None]:
+    def _entered(self, jobs: Sequence[QueuedJob | Callable[[], None]]) -> Iterator[None]:
         """Put jobs into the queue; those that still wait when the block is left leave it."""
         self.check_room(len(jobs))
         with self._changed:
@@ -171,7 +171,7 @@ class BatchQueue:
         finally:
             self._remove(jobs)
 
-    def _remove(self, jobs: Sequence[Job | Callable[[], None]]) -> None:
+    def _remove(self, jobs: Sequence[QueuedJob | Callable[[], None]]) -> None:
         with self._changed:
             gone = set(jobs)
             self._waiting = deque(job for job in self._waiting if job not in gone)
@@ -185,7 +185,7 @@ class BatchQueue:
                 if not self._waiting:  # its client has left
                     continue
                 first = self._waiting.popleft()
-            if not isinstance(first, Job):
+            if not isinstance(first, QueuedJob):
                 first()
                 continue
             jobs = [first]
@@ -198,7 +198,7 @@ class BatchQueue:
                     if not job.ended:
                         job.deliver(reported)
 
-    def _companions(self, first: Job) -> list[Job]:
+    def _companions(self, first: QueuedJob) -> list[QueuedJob]:
         """Remove from the queue the prompts that can be decoded together with the first, in order."""
         decoding = first.prompt.decoding
         if decoding.temperature > 0:
@@ -209,7 +209,7 @@ class BatchQueue:
         for job in waiting:
             if len(batch) >= budget.pairs:
                 break
-            if not isinstance(job, Job) or job.prompt.key != first.prompt.key:
+            if not isinstance(job, QueuedJob) or job.prompt.key != first.prompt.key:
                 continue
             several = [*batch, job]
             longest = max(member.prompt.decoding.max_new_tokens for member in several)
@@ -219,7 +219,7 @@ class BatchQueue:
         self._remove(batch)
         return batch[1:]
 
-    def _decode(self, jobs: list[Job]) -> None:
+    def _decode(self, jobs: list[QueuedJob]) -> None:
         prompts = [job.prompt for job in jobs]
         longest = max(prompt.decoding.max_new_tokens for prompt in prompts)
         decoding = replace(prompts[0].decoding, max_new_tokens=longest)

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from d2e_sft.data.sample import Split
 from data_builders.boxes.scenarios import Drawn, Variant, draw_scenarios, scenario_random, whole_scenarios
 from data_builders.boxes.wording import MASK, in_words_of_t5
-from data_builders.boxes.world import OBJECTS, World
+from data_builders.boxes.world import OBJECTS, BoxWorld
 
 RowFormat = Literal["few_shot", "t5"]
-_WORLD = World(boxes=7, max_objects=3, expected_objects=2.0, operations=12, objects=OBJECTS)
+_WORLD = BoxWorld(boxes=7, max_objects=3, expected_objects=2.0, operations=12, objects=OBJECTS)
 
 
 def official_rows(

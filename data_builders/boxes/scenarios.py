@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.boxes.wording import Wording, ambiguous_names
-from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, Scenario, State, World
+from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, BoxWorld, Scenario, State
 
 Variant = Literal["base", "numops", "vocab", "altforms", "altforms_numops", "move_contents", "ambiref"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -23,7 +23,7 @@ _TRAIN_OPERATIONS = 2
 _PATIENCE = 20_000
 
 
-def _side(variant: Variant, split: Split, common: World) -> tuple[World, Wording]:
+def _side(variant: Variant, split: Split, common: BoxWorld) -> tuple[BoxWorld, Wording]:
     """The world and the wording of a split's scenarios; `common` is the world of the base task."""
     if variant in ("move_contents", "ambiref"):
         return common, Wording(move_contents=variant == "move_contents", omit_modifiers=variant == "ambiref")
@@ -76,7 +76,7 @@ def whole_scenarios(count: int) -> dict[Split, Need]:
 
 
 def draw_scenarios(
-    world: World,
+    world: BoxWorld,
     wanted: dict[Split, Need],
     rng: random.Random,
     *,

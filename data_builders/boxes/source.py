@@ -20,12 +20,12 @@ from d2e_sft.data.conversation import CONTEXT, Conversation, Turn
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, needs, scenario_random, whole_scenarios
 from data_builders.boxes.wording import MASK, in_words_of_t5, refined_context
-from data_builders.boxes.world import OBJECTS, Scenario, World
+from data_builders.boxes.world import OBJECTS, BoxWorld, Scenario
 from data_builders.raw.facts import source
 from data_builders.raw.source import MOST_SAMPLES, Job, SourceOptions, SplitRows, SplitSamples
 
 
-class BoxesOptions(SourceOptions):
+class BoxesSourceOptions(SourceOptions):
     """Options of the generator; on the command line `boxes.NAME=VALUE`.
 
     Attributes:
@@ -91,9 +91,9 @@ class _Question(NamedTuple):
 
 def read(job: Job) -> SplitSamples:
     """Generate all splits; UserError if the world is too small for the wanted samples."""
-    options: BoxesOptions = job.options
+    options: BoxesSourceOptions = job.options
     rng = scenario_random(job.seed if options.seed is None else options.seed)
-    world = World(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
+    world = BoxWorld(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
     wanted = options.needs()
     samples: dict[Split, list[EventSample]] = {split: [] for split in wanted}
 
@@ -123,7 +123,7 @@ def _questions(scenario: Scenario, boxes: int) -> list[_Question]:
 
 
 def _draw(
-    questions: list[_Question], options: BoxesOptions, taken: int, wanted: int, rng: random.Random
+    questions: list[_Question], options: BoxesSourceOptions, taken: int, wanted: int, rng: random.Random
 ) -> list[_Question]:
     """Up to `wanted` different questions; `taken` is how many the split has, which keeps `changed_share` exact."""
     left = [question for question in questions if question.numops >= options.min_numops]
@@ -191,4 +191,4 @@ def _for_t5(parts: dict[str, Any], box: str, answer: str) -> dict[str, Any]:
     }
 
 
-BOXES = source(Path(__file__).with_name("boxes"), read, BoxesOptions)
+BOXES = source(Path(__file__).with_name("boxes"), read, BoxesSourceOptions)

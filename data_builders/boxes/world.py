@@ -56,7 +56,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class World:
+class BoxWorld:
     """The sizes of the world.
 
     Attributes:

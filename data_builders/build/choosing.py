@@ -11,12 +11,12 @@ from typing import Any
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
-from data_builders.build.mixture import HOW_TO_FILL, Pool, allot, draw
+from data_builders.build.mixture import HOW_TO_FILL, MixturePool, allot, draw
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import Reading, locate, pick_sources, read_datasets
 from data_builders.build.suites import SUITES, ContextBounds
 from data_builders.dataset.sample_sets import SampleSet, read_set, source_of
-from data_builders.quality.judged import KEPT, Verdict, judge_quality, require_verdicts
+from data_builders.quality.judged import KEPT, JudgedVerdict, judge_quality, require_verdicts
 from data_builders.quality.overlap import THRESHOLD, exclude_overlap
 from data_builders.raw.files import Located, MissingRawFileError, locate_files
 from data_builders.raw.source import SPLITS
@@ -171,7 +171,7 @@ def drop_repeated(build: Build) -> None:
 
 def judge_rows(build: Build) -> None:
     """Let a judge reject training rows; without a judge, the rule is only used for a drawn set."""
-    judge, every = build.options.judge_for("quality"), Counter[Verdict]()
+    judge, every = build.options.judge_for("quality"), Counter[JudgedVerdict]()
     if judge is None or build.is_drawn:
         return
     for train in build.reading.trains:
@@ -206,9 +206,9 @@ def draw_rows(build: Build) -> None:
     if suite is None or not suite.ratios:
         return
     reading.require_no_damage()
-    judge, every = options.judge_for("quality"), Counter[Verdict]()
+    judge, every = options.judge_for("quality"), Counter[JudgedVerdict]()
 
-    def judged(samples: Sequence[EventSample]) -> list[Verdict]:
+    def judged(samples: Sequence[EventSample]) -> list[JudgedVerdict]:
         verdicts = judge_quality(samples, judge)
         every.update(verdicts)
         if every.total() >= _ENOUGH:
@@ -250,19 +250,19 @@ def first_judged(build: Build) -> list[EventSample]:
     return [sample for name, pool in pools.items() for sample in pool.candidates[: quotas[name]]]
 
 
-def _pools(build: Build) -> dict[str, Pool]:
-    suite, reading, pools = build.options.suite, build.reading, dict[str, Pool]()
+def _pools(build: Build) -> dict[str, MixturePool]:
+    suite, reading, pools = build.options.suite, build.reading, dict[str, MixturePool]()
     assert suite is not None
     for name in suite.ratios:
         if name not in reading.datasets:
-            pools[name] = Pool(name, [], reason=reading.why(name))
+            pools[name] = MixturePool(name, [], reason=reading.why(name))
             continue
         dataset = reading.datasets[name]
         candidates = list(dataset.splits[suite.split].rows)
         build.options.random(f"{name}/draw").shuffle(candidates)
-        pools[name] = Pool(name, candidates, reason="; ".join(dataset.located.substitutes(suite.split)))
+        pools[name] = MixturePool(name, candidates, reason="; ".join(dataset.located.substitutes(suite.split)))
     return pools
 
 
-def _describe(verdicts: Counter[Verdict]) -> str:
+def _describe(verdicts: Counter[JudgedVerdict]) -> str:
     return ", ".join(f"{count:,} {verdict.value}" for verdict, count in sorted(verdicts.items()))

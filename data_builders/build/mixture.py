@@ -13,25 +13,25 @@ from typing import Any
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.quality.judged import KEPT, Verdict
+from data_builders.quality.judged import KEPT, JudgedVerdict
 
 HOW_TO_FILL = (
     "add the missing raw files, widen the filters, draw fewer (--size), or pass --allow-shortfall: "
     "missing rows are then drawn from the other datasets in proportion to their ratios, and recorded"
 )
 
-JudgeQuality = Callable[[Sequence[EventSample]], Sequence[Verdict]]
+JudgeQuality = Callable[[Sequence[EventSample]], Sequence[JudgedVerdict]]
 
 
 @dataclass
-class Pool:
+class MixturePool:
     """A dataset's candidates in the order of the draw, those judged good so far, and the `reason` if there are few."""
 
     name: str
     candidates: list[EventSample]
     reason: str = ""
     kept: list[EventSample] = field(default_factory=list)
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    verdicts: Counter[JudgedVerdict] = field(default_factory=Counter)
 
     @property
     def judged(self) -> int:
@@ -52,7 +52,7 @@ class Pool:
 
 
 def draw(
-    pools: Mapping[str, Pool],
+    pools: Mapping[str, MixturePool],
     ratios: Mapping[str, float],
     size: int,
     judge: JudgeQuality,

@@ -30,7 +30,7 @@ from data_builders.build.choosing import (
 )
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
 from data_builders.build.reading import ReadDataset, pick_sources
-from data_builders.build.suites import PublishedRow, Suite
+from data_builders.build.suites import PublishedCount, Suite
 from data_builders.build.swapping import SHARES, swap_tests, swap_training, warn_of_swaps
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN, PROJECT, REDISTRIBUTION_ALLOWED
@@ -258,7 +258,7 @@ def _published_counts(state: Build, suite: Suite) -> list[dict[str, Any]]:
     return entries
 
 
-def _why_different(state: Build, suite: Suite, row: PublishedRow) -> str:
+def _why_different(state: Build, suite: Suite, row: PublishedCount) -> str:
     reading, causes, names = state.reading, list[str](), suite.sources_of(row)
     for name in names:
         if name in reading.failures:

@@ -33,7 +33,7 @@ class ContextBounds:
 
 
 @dataclass(frozen=True)
-class PublishedRow:
+class PublishedCount:
     """The published number of test samples of a dataset and relation; for PIPER, a row of its Table 7."""
 
     relation: Relation
@@ -63,7 +63,7 @@ class Suite:
     summary: str
     split: Split
     datasets: Sequence[str]
-    published: Sequence[PublishedRow] = ()
+    published: Sequence[PublishedCount] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
     size: int = 0
     bounds: ContextBounds = field(default_factory=ContextBounds)
@@ -78,7 +78,7 @@ class Suite:
             return sample
         return sample.model_copy(update={"dataset": name, "meta": {**sample.meta, "source_dataset": sample.dataset}})
 
-    def sources_of(self, row: PublishedRow) -> list[str]:
+    def sources_of(self, row: PublishedCount) -> list[str]:
         """Return the datasets whose samples a published row counts."""
         wanted = (row.dataset, row.relation)
         merged = [dataset for (dataset, relation), name in self.merged.items() if (name, relation) == wanted]
@@ -86,7 +86,7 @@ class Suite:
 
 
 def _suite(name: str, facts: dict[str, Any]) -> Suite:
-    published = tuple(PublishedRow(*row) for row in facts.pop("published", ()))
+    published = tuple(PublishedCount(*row) for row in facts.pop("published", ()))
     bounds = ContextBounds(**facts.pop("bounds", {}))
     merged = {
         (dataset, relation): new

@@ -240,12 +240,12 @@ class Diagnosis:
         }
 
     def page(self, advice: Advice) -> str:
-        from d2e_sft.util.html.pages import Section, render_sections
+        from d2e_sft.util.html.pages import PageSection, render_sections
 
         texts = [advice.reason, *advice.notes]
-        first = Section(f"Recommended: {advice.name}", texts=texts, commands=advice.commands, notes=[_RULES])
+        first = PageSection(f"Recommended: {advice.name}", texts=texts, commands=advice.commands, notes=[_RULES])
         lead = f"{self.measures['rows']:,.0f} training rows, looked at before any training."
-        sections = [Section(title, [table]) for title, table in self.tables().items()]
+        sections = [PageSection(title, [table]) for title, table in self.tables().items()]
         return render_sections(f"Which method for {self.data}?", lead, [first, *sections])
 
 

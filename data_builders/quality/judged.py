@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.judge import Judge, Prompt
+from d2e_sft.judge.judge import Judge, JudgePrompt
 from d2e_sft.judge.templates import closing_value, load_templates
 from d2e_sft.util.answers import words
 from data_builders.text.words import stem
@@ -28,7 +28,7 @@ so that the their them they this to was we were will with you your s
 _FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_TEXT.split())
 
 
-class Verdict(StrEnum):
+class JudgedVerdict(StrEnum):
     """Verdict on a sample. NOT_JUDGED: there is no rule for its format; UNDECIDED: the judge gave no verdict."""
 
     SUPPORTED = "supported"
@@ -38,10 +38,10 @@ class Verdict(StrEnum):
 
 
 # Verdicts with which a sample is kept.
-KEPT = frozenset({Verdict.SUPPORTED, Verdict.NOT_JUDGED})
+KEPT = frozenset({JudgedVerdict.SUPPORTED, JudgedVerdict.NOT_JUDGED})
 
 
-def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[Verdict]:
+def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[JudgedVerdict]:
     """Return whether each sample's context supports its answer, in order.
 
     Without a judge, a qa sample is supported if the context has every content word of an accepted answer, in any
@@ -50,29 +50,29 @@ def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[V
     if judge is None:
         return [_by_rule(sample) for sample in samples]
     verdicts = judge.ask(quality_prompts(samples), read_verdict, what="quality filter", reminder=_templates().reminder)
-    return [verdict or Verdict.UNDECIDED for verdict in verdicts]
+    return [verdict or JudgedVerdict.UNDECIDED for verdict in verdicts]
 
 
-def require_verdicts(judge: Judge | None, verdicts: Counter[Verdict]) -> None:
+def require_verdicts(judge: Judge | None, verdicts: Counter[JudgedVerdict]) -> None:
     """Raise UserError if a judge was asked and gave no verdict at all."""
     if judge is not None:
-        judge.require_usable("quality filter", verdicts.total() - verdicts[Verdict.UNDECIDED], verdicts.total())
+        judge.require_usable("quality filter", verdicts.total() - verdicts[JudgedVerdict.UNDECIDED], verdicts.total())
 
 
-def quality_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
+def quality_prompts(samples: Sequence[EventSample]) -> list[JudgePrompt]:
     """Return the prompts of `judge_quality`, also to estimate its cost."""
     return [_templates().prompt(sample, "sample", sample.answers) for sample in samples]
 
 
-def read_verdict(reply: str) -> Verdict | None:
+def read_verdict(reply: str) -> JudgedVerdict | None:
     """Return the verdict in the closing line of a reply; None without one."""
     value = closing_value(reply, "Verdict")
-    return Verdict(value) if value in (Verdict.SUPPORTED, Verdict.UNSUPPORTED) else None
+    return JudgedVerdict(value) if value in (JudgedVerdict.SUPPORTED, JudgedVerdict.UNSUPPORTED) else None
 
 
-def _by_rule(sample: EventSample) -> Verdict:
+def _by_rule(sample: EventSample) -> JudgedVerdict:
     if sample.format != "qa":
-        return Verdict.NOT_JUDGED
+        return JudgedVerdict.NOT_JUDGED
     context = {stem(word) for word in words(sample.context)}
     for answer in sample.answers:
         spoken = words(answer)
@@ -80,5 +80,5 @@ def _by_rule(sample: EventSample) -> Verdict:
         content = [word for word in spoken if word not in _FUNCTION_WORDS] or spoken
         # An answer without any word (a sign) is not supported.
         if content and {stem(word) for word in content} <= context:
-            return Verdict.SUPPORTED
-    return Verdict.UNSUPPORTED
+            return JudgedVerdict.SUPPORTED
+    return JudgedVerdict.UNSUPPORTED

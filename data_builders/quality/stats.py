@@ -188,7 +188,7 @@ def refinement_tables(keys: Sequence[str], groups: Sequence[tuple[Sequence[str],
 
 
 def render_stats(stats: dict[str, Any]) -> str:
-    from d2e_sft.util.html.pages import Section, render_sections
+    from d2e_sft.util.html.pages import PageSection, render_sections
 
     unit = f"tokens of {stats['tokenizer']} with its chat template" if stats["unit"] == "tokens" else "words"
     lead = (
@@ -198,7 +198,7 @@ def render_stats(stats: dict[str, Any]) -> str:
     )
     names, figures = ", ".join(dict.fromkeys(group["data"] for group in stats["groups"])), _figures(stats)
     sections = [
-        Section(title, tables, figures[title], notes=[_REFINED] if title == _TITLES[2] else ())
+        PageSection(title, tables, figures[title], notes=[_REFINED] if title == _TITLES[2] else ())
         for title, tables in stats_tables(stats).items()
     ]
     return render_sections(f"Event-reasoning data: {names}", lead, sections)

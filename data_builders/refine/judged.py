@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.judge import Judge, Prompt
+from d2e_sft.judge.judge import Judge, JudgePrompt
 from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.answers import words
 from data_builders.text.clauses import split_spans
@@ -75,7 +75,7 @@ def judge_refine(
     return refined, Counter(found.get(place, Outcome.JUDGE) for place in range(len(samples)))
 
 
-def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
+def refine_prompts(samples: Sequence[EventSample]) -> list[JudgePrompt]:
     """Return the first prompts of `judge_refine`, for an estimate of its cost."""
     return [_prompt("refine", sample, sample.context) for sample in samples if _can_lose_words(sample)]
 
@@ -112,7 +112,7 @@ def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Out
     return found
 
 
-def _prompt(job: str, sample: EventSample, text: str) -> Prompt:
+def _prompt(job: str, sample: EventSample, text: str) -> JudgePrompt:
     return _templates(job).prompt(sample, "sample", sample.answers, text=text)
 
 

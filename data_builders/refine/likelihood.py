@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from d2e_sft.data.prompts import DEFAULT, load_prompt_set
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.judge import Judge, Prompt, Reply, Usage
+from d2e_sft.judge.judge import Judge, JudgePrompt, Reply, Usage
 from d2e_sft.judge.local import LocalBackend
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.paths import cache_dir
@@ -163,7 +163,7 @@ def _score(sample: EventSample, logprobs: Sequence[float]) -> float:
     return sum(right) / len(right) - others
 
 
-class Outcome(StrEnum):
+class LikelihoodOutcome(StrEnum):
     """The origin of a refined context and, for the rule refiner's, the reason why it is not the likelihood's."""
 
     LIKELIHOOD = "likelihood"
@@ -174,7 +174,7 @@ class Outcome(StrEnum):
 
 
 class _Decision(BaseModel):
-    outcome: Outcome
+    outcome: LikelihoodOutcome
     text: str | None = None
 
 
@@ -194,15 +194,15 @@ class _Task(BaseModel):
     def decide(self, scorer: AnswerScorer) -> _Decision:
         text, spans = self.sample.context, self.context.spans
         if not scorer.fits(self.sample):
-            return _Decision(outcome=Outcome.TOO_LONG)
+            return _Decision(outcome=LikelihoodOutcome.TOO_LONG)
 
         def score(sets: Sequence[Kept]) -> list[float]:
             return scorer.scores(self.sample, [keep_spans(text, kept, spans) for kept in sets])
 
         kept = remove_spans(self.context, score, self.limits)
         if kept is None:
-            return _Decision(outcome=Outcome.NOT_USED)
-        return _Decision(outcome=Outcome.LIKELIHOOD, text=keep_spans(text, kept, spans))
+            return _Decision(outcome=LikelihoodOutcome.NOT_USED)
+        return _Decision(outcome=LikelihoodOutcome.LIKELIHOOD, text=keep_spans(text, kept, spans))
 
 
 class LikelihoodBackend(LocalBackend):
@@ -215,11 +215,11 @@ class LikelihoodBackend(LocalBackend):
         wording = load_prompt_set(DEFAULT).digest()
         return {**super().identity, "backend": "likelihood", "wording": wording}
 
-    def prompt_tokens(self, prompt: Prompt) -> int:
+    def prompt_tokens(self, prompt: JudgePrompt) -> int:
         return _Task.model_validate_json(prompt.user).work
 
     def answers(
-        self, prompts: Sequence[Prompt], usage: Usage, keep: Callable[[Prompt, Reply], None]
+        self, prompts: Sequence[JudgePrompt], usage: Usage, keep: Callable[[JudgePrompt, Reply], None]
     ) -> Generator[tuple[int, Reply | None]]:
         for index, prompt in enumerate(prompts):
             decision = _Task.model_validate_json(prompt.user).decide(self._scorer)
@@ -234,13 +234,13 @@ class LikelihoodBackend(LocalBackend):
 
 def refine_by(
     samples: Sequence[EventSample], options: RefinerOptions, labelled: Collection[str]
-) -> tuple[list[EventSample], Counter[Outcome]]:
+) -> tuple[list[EventSample], Counter[LikelihoodOutcome]]:
     """Refine contexts as the options say: all by rule, or by likelihood where the model uses the context.
 
     Return the samples in order and, by likelihood, the number of each outcome. `meta.refiner` is then `likelihood` or
     `rules`. A sample that already has a refined context stays as it is.
     """
-    refined, counts = refine_samples(samples, options, labelled), Counter[Outcome]()
+    refined, counts = refine_samples(samples, options, labelled), Counter[LikelihoodOutcome]()
     if options.by == "rules":
         return refined, counts
     todo = [i for i, sample in enumerate(samples) if sample.refined_context is None]
@@ -249,9 +249,9 @@ def refine_by(
     if estimate := _estimate(judge, [*prompts.values()]):
         tqdm.write(filled(f"refine: {estimate}"), sys.stderr)
     decisions = dict(zip(prompts, _ask(judge, [*prompts.values()]), strict=True))
-    counts[Outcome.ALREADY_REFINED] = len(samples) - len(todo)
+    counts[LikelihoodOutcome.ALREADY_REFINED] = len(samples) - len(todo)
     for i in todo:
-        decision = decisions.get(i, _Decision(outcome=Outcome.NOTHING_TO_REMOVE))
+        decision = decisions.get(i, _Decision(outcome=LikelihoodOutcome.NOTHING_TO_REMOVE))
         counts[decision.outcome] += 1
         text = refined[i].refined_context if decision.text is None else decision.text
         meta = {**refined[i].meta, "refiner": "rules" if decision.text is None else "likelihood"}
@@ -278,12 +278,12 @@ def _judge(options: RefinerOptions) -> Judge:
     return Judge(LikelihoodBackend(described), described)
 
 
-def _ask(judge: Judge, prompts: Sequence[Prompt]) -> list[_Decision]:
+def _ask(judge: Judge, prompts: Sequence[JudgePrompt]) -> list[_Decision]:
     found = judge.ask(prompts, _Decision.model_validate_json, what="refine", reminder="")
     return [decision for decision in found if decision is not None]
 
 
-def _estimate(judge: Judge, prompts: Sequence[Prompt]) -> str | None:
+def _estimate(judge: Judge, prompts: Sequence[JudgePrompt]) -> str | None:
     """Decide a few rows of different length, and extrapolate their time by `work`; None if no other row is left."""
     work = {prompt: _Task.model_validate_json(prompt.user).work for prompt in dict.fromkeys(prompts)}
     left = sorted((prompt for prompt in work if judge.cache.get(prompt) is None), key=lambda prompt: work[prompt])
@@ -302,7 +302,7 @@ def _estimate(judge: Judge, prompts: Sequence[Prompt]) -> str | None:
     )
 
 
-def _prompt(sample: EventSample, options: RefinerOptions, labelled: Collection[str]) -> Prompt | None:
+def _prompt(sample: EventSample, options: RefinerOptions, labelled: Collection[str]) -> JudgePrompt | None:
     """The task of refining a sample as a prompt; None if no span can go."""
     spans, asked, scorer = split_spans(sample.context), Asked(sample, labelled), make_scorer("overlap")
     texts = [sample.context[span.start : span.end] for span in spans]
@@ -325,4 +325,4 @@ def _prompt(sample: EventSample, options: RefinerOptions, labelled: Collection[s
         ),
         limits=Limits(**{name: getattr(options, name) for name in Limits.model_fields}),
     )
-    return Prompt("refine by likelihood", task.model_dump_json(), label=f"sample {sample.id!r}")
+    return JudgePrompt("refine by likelihood", task.model_dump_json(), label=f"sample {sample.id!r}")

@@ -104,9 +104,9 @@ def _check_passed_on(planned: Sweep) -> None:
 
 
 def _list(planned: Sweep) -> None:
-    from eval.sweep.costs import Cost, cost_of, paid_judge, sum_of
+    from eval.sweep.costs import CommandCost, cost_of, paid_judge, sum_of
 
-    rows, listed, costs = read_rows(planned.results), list[list[str]](), list[Cost]()
+    rows, listed, costs = read_rows(planned.results), list[list[str]](), list[CommandCost]()
     work = {point.name for point in planned.work}
     for point in planned.points:
         if point.scored_in != point.name:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from d2e_sft.judge.judge import Judge, Prompt
+from d2e_sft.judge.judge import Judge, JudgePrompt
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
 from d2e_sft.util.errors import UserError
@@ -83,7 +83,7 @@ def find_error_patterns(
     return [error or JudgedError(ErrorPattern.UNDECIDED, "the judge named no pattern") for error in judged]
 
 
-def error_prompts(wrong: Sequence[Prediction]) -> list[Prompt]:
+def error_prompts(wrong: Sequence[Prediction]) -> list[JudgePrompt]:
     return [_templates("error").prompt(one, "prediction", one.gold, output=one.output) for one in wrong]
 
 

@@ -40,7 +40,7 @@ _TITLES: dict[Layout, str] = {
 }
 
 
-class Value(NamedTuple):
+class PaperValue(NamedTuple):
     """A score in percent or a time, None if missing; it is `partial` if the column has more sources."""
 
     percent: float | None
@@ -113,7 +113,7 @@ class PaperRow:
             "refiner": refiner,
         }
 
-    def values(self, layout: Layout) -> list[Value]:
+    def values(self, layout: Layout) -> list[PaperValue]:
         """The value of each column: mean of EM and F1 in percent, minutes of training, or milliseconds a sample."""
         known: dict[Source, float] = {}
         if layout == "cost":
@@ -130,7 +130,7 @@ class PaperRow:
                 if own := [value for (name, of), value in known.items() if name == dataset and relation in (of, "*")]:
                     found[dataset, relation] = sum(own) / len(own)
             mean = sum(found.values()) / len(found) if found else None
-            values.append(Value(mean, tuple(found), 0 < len(found) < len(column.sources)))
+            values.append(PaperValue(mean, tuple(found), 0 < len(found) < len(column.sources)))
         return values
 
 

@@ -12,7 +12,7 @@ ANY, TRAINING = "*", "training"  # sources of times: any dataset, and no evaluat
 
 
 @dataclass(frozen=True)
-class Column:
+class PaperColumn:
     """One column: its name in JSON (`temporal/average`), the scores that it averages, a heading over columns."""
 
     key: str
@@ -42,36 +42,41 @@ _PIPER: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def _average(relation: str, header: str, over: str = "") -> Column:
+def _average(relation: str, header: str, over: str = "") -> PaperColumn:
     sources = tuple((dataset, relation) for dataset in _PIPER[relation][2])
-    return Column(f"{relation}/average", header, sources, over)
+    return PaperColumn(f"{relation}/average", header, sources, over)
 
 
 _FIFTEEN = tuple(
     column
     for relation, (over, _, datasets) in _PIPER.items()
     for column in (
-        *(Column(f"{relation}/{own}", _HEADERS[own], ((own, relation),), over) for own in datasets),
+        *(PaperColumn(f"{relation}/{own}", _HEADERS[own], ((own, relation),), over) for own in datasets),
         _average(relation, "Avg.", over),
     )
 )
 _FOUR = tuple(_average(relation, short) for relation, (_, short, _) in _PIPER.items())
-LAYOUTS: Mapping[Layout, tuple[Column, ...]] = {
+LAYOUTS: Mapping[Layout, tuple[PaperColumn, ...]] = {
     "piper": _FIFTEEN,
     "ablation": _FIFTEEN,
     "sensitivity": _FOUR,
     "refiner": _FOUR,
     # The sets of appendix G have one relation each; any relation in the data counts (`*`).
     "ood": (
-        Column("cider", "CIDER", tuple(("cider", relation) for relation, own in _PIPER.items() if "cider" in own[2])),
-        Column("storycloze", "SCT", (("storycloze", "*"),)),
-        Column("socialiqa", "SocialIQA", (("socialiqa", "*"),)),
-        Column("alphanli", "αNLI", (("alphanli", "*"),)),
+        PaperColumn(
+            "cider", "CIDER", tuple(("cider", relation) for relation, own in _PIPER.items() if "cider" in own[2])
+        ),
+        PaperColumn("storycloze", "SCT", (("storycloze", "*"),)),
+        PaperColumn("socialiqa", "SocialIQA", (("socialiqa", "*"),)),
+        PaperColumn("alphanli", "αNLI", (("alphanli", "*"),)),
     ),
     # Not scores: minutes of training, and milliseconds a sample of each relation.
     "cost": (
-        Column("train", "Train, min", ((TRAINING, "*"),)),
-        *(Column(f"{relation}/ms", f"{short}, ms", ((ANY, relation),)) for relation, (_, short, _) in _PIPER.items()),
+        PaperColumn("train", "Train, min", ((TRAINING, "*"),)),
+        *(
+            PaperColumn(f"{relation}/ms", f"{short}, ms", ((ANY, relation),))
+            for relation, (_, short, _) in _PIPER.items()
+        ),
     ),
 }
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_package_yaml
 from d2e_sft.util.table import NONE, Styled, Table
-from eval.compare.paper_layouts import LAYOUTS, Column, Layout
+from eval.compare.paper_layouts import LAYOUTS, Layout, PaperColumn
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 
@@ -149,7 +149,7 @@ def _same(key: str, ours: Any, published: Any) -> bool:
     return re.fullmatch(re.escape(name) + _SAME_MODEL, own) is not None
 
 
-def interval_of(column: Column, scores: RunScores) -> Interval | None:
+def interval_of(column: PaperColumn, scores: RunScores) -> Interval | None:
     """Return the interval of a column's average; None if a group is missing or has a single sample.
 
     The distances of its bounds are the roots of the sums of squares of its groups', which are independent (Zou and

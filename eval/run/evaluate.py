@@ -67,7 +67,7 @@ def evaluate_model(
     name = "-".join(part for part in parts if part not in ("zero_shot", "chat", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     asked = EvaluatedModel(model, config, join_processes(config.engine), load)
-    evaluation = Evaluation(asked, benchmark, rows, task, files, shown)
+    evaluation = RowEvaluation(asked, benchmark, rows, task, files, shown)
     asked.processes.broadcast_from_main(evaluation.warn)
     record = run_pass(task, files, asked).record
     return asked.processes.broadcast_from_main(lambda: evaluation.score(record))
@@ -123,7 +123,7 @@ def _read_rows(benchmark: BenchmarkFile, config: EvalConfig) -> BenchmarkRows:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class RowEvaluation:
     """A model on a benchmark: what is decided before a model is loaded; few-shot prompts show `demonstrations`."""
 
     asked: EvaluatedModel

@@ -21,7 +21,7 @@ _READ = 2  # bytes of a parameter that decoding reads, in 16 bits
 
 
 @dataclass(frozen=True)
-class Cost:
+class CommandCost:
     """Tokens that are computed, bytes that stay and that pass, and seconds on the machine that `on` names."""
 
     tokens: float
@@ -38,15 +38,15 @@ class Cost:
         return f"{self.tokens / 1e6:,.3g} M tokens, {kept}{hours(self.seconds)} on {self.on}"
 
 
-def sum_of(costs: Sequence[Cost]) -> Cost:
+def sum_of(costs: Sequence[CommandCost]) -> CommandCost:
     """Return the cost of commands one after another; what passes is the most of one."""
-    return Cost(
+    return CommandCost(
         sum(cost.tokens for cost in costs), sum(cost.seconds for cost in costs), costs[0].on,
         sum(cost.kept for cost in costs), max(cost.passing for cost in costs),
     )  # fmt: skip
 
 
-def cost_of(sweep: Sweep, point: Point, words: Sequence[str]) -> Cost | None:
+def cost_of(sweep: Sweep, point: Point, words: Sequence[str]) -> CommandCost | None:
     """Return the cost of a command; None if it computes no model, or nothing is expected of its model or suite."""
     expected = sweep.spec.expected
     model = None if expected is None or words[0] not in ("train", "eval") else _model(point.recipe.model.name)
@@ -80,7 +80,7 @@ def _model(name: str) -> Any:
     return None if shape is None else random_model(shape, torch.device("meta"))
 
 
-def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> Cost:
+def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> CommandCost:
     from d2e_sft.model.shapes import Work
     from d2e_sft.train.checks import count_steps
 
@@ -96,10 +96,10 @@ def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> 
     checkpoints = _CHECKPOINT * size * kept
     whole = _WEIGHT * size + checkpoints + (_CHECKPOINT * size if kept else 0)  # one more while it is written
     staying = spec.keep_models * _WEIGHT * size + spec.keep_checkpoints * checkpoints
-    return Cost(tokens, _seconds(expected, flops), expected.on, staying, whole - staying)
+    return CommandCost(tokens, _seconds(expected, flops), expected.on, staying, whole - staying)
 
 
-def _evaluation(expected: Expected, point: Point, model: Any, words: Sequence[str]) -> Cost | None:
+def _evaluation(expected: Expected, point: Point, model: Any, words: Sequence[str]) -> CommandCost | None:
     from d2e_sft.model.shapes import Work
 
     suite = expected.suites.get(words[words.index("--suite") + 1]) if "--suite" in words else None
@@ -110,7 +110,7 @@ def _evaluation(expected: Expected, point: Point, model: Any, words: Sequence[st
     flops = Work(0, 0, 0, round(tokens), round(suite.rows * sum(length**2 / 2 for length in prompts))).flops(model)
     batches = suite.rows / point.recipe.decoding.group_batch_size / expected.devices
     reading = batches * suite.answer * _READ * _parameters(model) / expected.bytes_per_s
-    return Cost(tokens, _seconds(expected, flops) + reading, expected.on)
+    return CommandCost(tokens, _seconds(expected, flops) + reading, expected.on)
 
 
 def _parameters(model: Any) -> int:

@@ -46,11 +46,11 @@ OWN_DATA = "{build}"
 OUTPUT = "train.output_dir"
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Evaluation(Part):
+class Evaluation(SpecPart):
     """How a point's model is decoded, where this differs from its recipe; None uses the recipe's.
 
     `without_context` also decodes without the contexts, and sorts the wrong answers by rule like `d2e errors`.
@@ -106,7 +106,7 @@ class Value(BaseModel):
         return self.model_extra or {}
 
 
-class Probe(Part):
+class Probe(SpecPart):
     """Compare accuracies during training; `reference` names one value per compared axis."""
 
     reference: dict[str, str] = Field(min_length=1)
@@ -117,20 +117,20 @@ class Probe(Part):
         return {axis: str(value) for axis, value in reference.items()} if isinstance(reference, dict) else reference
 
 
-class PaperTableOf(Part):
+class PaperTableOf(SpecPart):
     """Points as rows of a paper's table, in a layout of `d2e table`; `*` in a name stands for any text."""
 
     layout: Layout
     points: list[str] = Field(min_length=1)
 
 
-class ReportOf(Part):
+class ReportOf(SpecPart):
     points: list[str] = Field(min_length=1)
     title: str | None = None
     no_texts: bool = False
 
 
-class ExpectedEvaluation(Part):
+class ExpectedEvaluation(SpecPart):
     """Rows of a suite, and the mean tokens of a prompt, of the same without its context, and of an answer."""
 
     rows: int
@@ -139,7 +139,7 @@ class ExpectedEvaluation(Part):
     answer: float
 
 
-class Expected(Part):
+class Expected(SpecPart):
     """What `--dry-run` counts with: a machine, and the mean tokens of rows before they are built.
 
     Attributes:
@@ -164,7 +164,7 @@ class Expected(Part):
         return f"{self.devices} × {self.device} at {self.utilisation:.0%} of its FLOP/s"
 
 
-class SweepSpec(Part):
+class SweepSpec(SpecPart):
     """The file's content; the module's docstring explains the keys.
 
     Attributes:

@@ -17,7 +17,7 @@ from eval.systems.asking import Asker
 from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkOptions, BenchmarkResult
 from eval.systems.reading import (
     FlatRow,
-    Row,
+    GoldRow,
     Text,
     check_ids,
     json_lines,
@@ -67,7 +67,7 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
     options = LabelOptions
     score_options = LabelScoreOptions
     question: ClassVar[type[LabelQuestion]]
-    line: ClassVar[type[Row] | None] = None
+    line: ClassVar[type[GoldRow] | None] = None
     id_name: ClassVar[str] = "id"
     max_new_tokens: ClassVar[int] = 12
 

@@ -28,13 +28,13 @@ StepNumber = Annotated[int, Field(ge=1, le=_MOST_STEPS)]
 OptionalStep = Annotated[StepNumber | None, BeforeValidator(lambda value: None if value == "" else value)]
 
 
-class Row(BaseModel):
+class GoldRow(BaseModel):
     """Base of the schemas. Unknown fields are ignored, because official files have more than a scorer reads."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class FlatRow(Row):
+class FlatRow(GoldRow):
     """Base of the schemas of flat lines; numbers count as texts, as they do in CSV."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)

@@ -38,7 +38,7 @@ DRAWS = 32  # micro-batches whose tokens are averaged
 _ENOUGH_S = 10.0  # no further micro-batch is timed after this
 
 
-class Drawn(NamedTuple):
+class DrawnSamples(NamedTuple):
     """The micro-batches of an epoch, as row indices.
 
     `heaviest` has the most tokens as laid out; `of_a_step` is their average number per optimiser step and process.
@@ -154,7 +154,7 @@ class Plan:
         return Speed(seconds / tokens * self.average_tokens[0], per_step, measured, peak)
 
 
-def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> Drawn:
+def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> DrawnSamples:
     """Draw the micro-batches of the first epoch as training does."""
     train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e)
     if not loads_whole_steps(train):
@@ -162,13 +162,15 @@ def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> D
         longest = sorted(order, key=lambda i: costs.of_micro_batch([i]), reverse=True)
         random.Random(0).shuffle(order)
         micro_batches = [order[start : start + size] for start in range(0, len(rows), size)]
-        return Drawn(micro_batches, longest[:size], steps.accumulation, [])
+        return DrawnSamples(micro_batches, longest[:size], steps.accumulation, [])
     draws = Draws(train.batch_size, train.seed, train.rows_per_context)
     counted, budget = costs.budgeted(train.micro_batch_tokens, steps.micro_batch)
     epoch = list(TokenBudgetSteps(counted, draws, budget, processes=steps.processes))
     micro_batches = [part for step in epoch for part in step if part]
     notes = list(problems(costs, train, layout))
-    return Drawn(micro_batches, max(micro_batches, key=costs.of_micro_batch), len(micro_batches) / len(epoch), notes)
+    return DrawnSamples(
+        micro_batches, max(micro_batches, key=costs.of_micro_batch), len(micro_batches) / len(epoch), notes
+    )
 
 
 def micro_batches_in_all(steps: Steps, cut: float = 1.0) -> float:

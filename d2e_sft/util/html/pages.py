@@ -33,7 +33,7 @@ def render_page(template: Path, filters: dict[str, Callable[..., str]] | None = 
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of a page, in this order: texts, commands to type, notes in small print, figures and tables."""
 
     title: str
@@ -44,5 +44,5 @@ class Section:
     notes: Sequence[str] = ()
 
 
-def render_sections(title: str, lead: str, sections: Sequence[Section]) -> str:
+def render_sections(title: str, lead: str, sections: Sequence[PageSection]) -> str:
     return render_page(Path(__file__).with_name("sections.html"), title=title, lead=lead, sections=sections)

@@ -62,7 +62,7 @@ class ReportOptions:
     title: str | None = None
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """A part of the page: its anchor, its name in the contents, its heading, and what is below it in this order."""
 
     anchor: str
@@ -110,7 +110,7 @@ def render_page(
     else:
         measured = [run for run in runs if isinstance(run, MeasuredRun)]
         drawn, of = min(MOST_MEASURES, len(comparison.scores.measure.unique())), comparison.scores.measure.nunique()
-        scores = Section("scores", "Scores", "Scores", tables=[measure_table(comparison)])
+        scores = ReportSection("scores", "Scores", "Scores", tables=[measure_table(comparison)])
         context |= {
             "caption": f"The first {drawn} of {of} measures." * (drawn < of),
             "sections": [scores, *changed_items(measured, comparison)],
@@ -171,7 +171,7 @@ def _title(comparison: Comparison) -> str:
     return f"{'Answers' if relations <= set(NOT_OF_EVENTS) else 'Event reasoning'} on {comparison.bench}"
 
 
-def _sections(comparison: Comparison) -> tuple[list[Section], list[Section]]:
+def _sections(comparison: Comparison) -> tuple[list[ReportSection], list[ReportSection]]:
     """The sections of tables, and those that are folded: scores by group, if the benchmark is about subsets."""
     collapse = (
         "A run far from the gold shares leans on one label instead of the context; one that gives a label to nearly "
@@ -183,13 +183,13 @@ def _sections(comparison: Comparison) -> tuple[list[Section], list[Section]]:
     faithful = faithfulness_tables(comparison, detail=True)
     by_subset = subset_comparison_tables(comparison, detail=True)
     parts = [
-        Section("scores", "Scores", "Scores", tables=[score_table(comparison)]),
-        Section("differences", "Differences", f"Paired differences to {first}", tables=[gain_table(comparison)]),
-        Section("context", "Context", "What the context is worth", worth, tables=[context_table(comparison)]),
-        Section("labels", "Labels", "Predicted labels of nli", collapse, shares, [label_table(comparison)]),
-        Section("faithfulness", "Faithfulness", "Do answers keep to their contexts?", tables=faithful),
-        Section("subsets", "Scores by subset", "Scores by subset", figure=chart, tables=by_subset),
-        Section("kinds", "Kinds of question", "Scores by kind of question", tables=kind_tables(comparison)),
+        ReportSection("scores", "Scores", "Scores", tables=[score_table(comparison)]),
+        ReportSection("differences", "Differences", f"Paired differences to {first}", tables=[gain_table(comparison)]),
+        ReportSection("context", "Context", "What the context is worth", worth, tables=[context_table(comparison)]),
+        ReportSection("labels", "Labels", "Predicted labels of nli", collapse, shares, [label_table(comparison)]),
+        ReportSection("faithfulness", "Faithfulness", "Do answers keep to their contexts?", tables=faithful),
+        ReportSection("subsets", "Scores by subset", "Scores by subset", figure=chart, tables=by_subset),
+        ReportSection("kinds", "Kinds of question", "Scores by kind of question", tables=kind_tables(comparison)),
     ]
     parts = [part for part in parts if any(len(table.frame) for table in part.tables)]
     if not comparison.is_about_subsets:
@@ -199,7 +199,7 @@ def _sections(comparison: Comparison) -> tuple[list[Section], list[Section]]:
     return first_parts, [part for part in parts if part.anchor not in order]
 
 
-def _errors(runs: Sequence[ScoredRun], patterns: dict[str, RunPatterns]) -> Section:
+def _errors(runs: Sequence[ScoredRun], patterns: dict[str, RunPatterns]) -> ReportSection:
     methods = {label: own.method for label, own in patterns.items()}
     ways = (
         f"{label}: {'estimated by rule' if method == 'by rule' else f'by the judge {method}'}"
@@ -215,7 +215,7 @@ def _errors(runs: Sequence[ScoredRun], patterns: dict[str, RunPatterns]) -> Sect
         f"Not known for {', '.join(lacking)}." * bool(lacking),
     ]
     chart, table = pattern_chart(pattern_figure(runs, patterns), patterns), pattern_table(runs, patterns)
-    return Section("errors", "Errors", "Error patterns", " ".join(filter(None, parts)), chart, [table])
+    return ReportSection("errors", "Errors", "Error patterns", " ".join(filter(None, parts)), chart, [table])
 
 
 def _recipe(run: Path) -> str | None:
@@ -223,7 +223,7 @@ def _recipe(run: Path) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
 
-def changed_items(runs: Sequence[MeasuredRun], comparison: Comparison) -> list[Section]:
+def changed_items(runs: Sequence[MeasuredRun], comparison: Comparison) -> list[ReportSection]:
     """For each run after the first: the items of the headline that changed, the largest changes first."""
     _, name = comparison.main
     first, *others = [next(one for one in run.measures if one.name == name) for run in runs]
@@ -241,5 +241,5 @@ def changed_items(runs: Sequence[MeasuredRun], comparison: Comparison) -> list[S
         listed = [(item, f"{before:.2f}", f"{after:.2f}") for item, before, after in moved[:_MOST_ITEMS]]
         tables = [Table.of([comparison.unit, runs[0].label, run.label], listed)] if listed else []
         heading = f"{run.label} against {runs[0].label}, one by one"
-        sections.append(Section("", "", heading, note, tables=tables, folded=folded))
+        sections.append(ReportSection("", "", heading, note, tables=tables, folded=folded))
     return sections

@@ -26,14 +26,14 @@ from eval.compare.judged import (
     relations_of,
 )
 from eval.compare.runs import ScoredRun
-from eval.pages.report.plots import Part, stacked_figure
+from eval.pages.report.plots import BarPart, stacked_figure
 from eval.pages.report.samples import in_turns, shown
 from eval.score.predictions import Prediction, SampleKey
 
 PATTERN_PARTS = tuple(
-    Part(pattern.value, name, "#cccccc", "")
+    BarPart(pattern.value, name, "#cccccc", "")
     if pattern is ErrorPattern.UNDECIDED
-    else Part(pattern.value, name, COLOURS[index], HATCHES[index])
+    else BarPart(pattern.value, name, COLOURS[index], HATCHES[index])
     for index, (pattern, name) in enumerate(PATTERN_NAMES.items())
 )
 

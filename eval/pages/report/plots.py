@@ -151,7 +151,7 @@ def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
     return inline_svg(figure, f"Line chart over training steps: {title} of {', '.join(c.label for c in curves)}")
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """One part of a stacked bar; `key` is its name in the data."""
 
     key: str
@@ -162,7 +162,11 @@ class Part(NamedTuple):
 
 @styled
 def stacked_figure(
-    groups: Mapping[str, Mapping[str, Mapping[str, float]]], parts: Sequence[Part], unit: str, *, middle: bool = False
+    groups: Mapping[str, Mapping[str, Mapping[str, float]]],
+    parts: Sequence[BarPart],
+    unit: str,
+    *,
+    middle: bool = False,
 ) -> Figure:
     """Draw stacked horizontal bars in groups, the parts in percent of a bar's sum, with a line at 50 if `middle`.
 
@@ -201,7 +205,9 @@ def stacked_figure(
 
 
 _LABEL_PARTS = [
-    Part(label, "no label", "#bbbbbb", "") if label == "other" else Part(label, label, COLOURS[index], HATCHES[index])
+    BarPart(label, "no label", "#bbbbbb", "")
+    if label == "other"
+    else BarPart(label, label, COLOURS[index], HATCHES[index])
     for index, label in enumerate(LABELS)
 ]
 

@@ -27,7 +27,7 @@ from d2e_sft.util.errors import UserError, shortened
 from eval.systems.boxes.answers import contents_of
 from eval.systems.reading import (
     FlatRow,
-    Row,
+    GoldRow,
     checked,
     json_lines,
     json_lines_of,
@@ -41,7 +41,7 @@ P = TypeVar("P", Path, PurePosixPath)
 _MASKED = re.compile(rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?P<verb> contains)? {MASK} \.", re.S)
 
 
-class BoxQuestion(Row):
+class BoxQuestion(GoldRow):
     """What does a box contain after some operations?
 
     `line` is counted from 1, `sample_id` is the scenario, and `numops` counts operations that changed this box.

@@ -19,11 +19,11 @@ from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, CrepeProcedure,
 from eval.systems.crepe.parse import CrepeAnswer, EventLabels, read_code, read_option
 from eval.systems.crepe.prompts import (
     WORDING,
+    CrepeTurn,
     Demonstration,
     DemonstrationEvent,
     Entities,
     Request,
-    Turn,
     answers_by_event,
     by_event,
     converse,
@@ -156,14 +156,14 @@ def ask_code(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     shown = request.demonstrations
     solved = [(style.header(one.goal, one.steps, _events(one)), style.solution(one)) for one in shown]
     turns = {
-        one.id: Turn(*(style.header(one.goal, steps, one.events) for steps in (one.steps, _hidden(one))))
+        one.id: CrepeTurn(*(style.header(one.goal, steps, one.events) for steps in (one.steps, _hidden(one))))
         for one in request.procedures
     }
     return _ask_whole(request, asker, instruction, solved, turns)
 
 
 def _ask_whole(
-    request: Request, asker: Asker, instruction: str, solved: Sequence[tuple[str, str]], turns: Mapping[str, Turn]
+    request: Request, asker: Asker, instruction: str, solved: Sequence[tuple[str, str]], turns: Mapping[str, CrepeTurn]
 ) -> dict[str, CrepeAnswer]:
     opening = [system(instruction), *exchanges(solved)]
     replies = converse(request, asker, opening, {name: [turn] for name, turn in turns.items()}, _TOKENS)
@@ -183,7 +183,7 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     for one in request.procedures:
         questions = _given_turns(one.goal, one.steps, one.events, request.states[one.id])
         hidden = _given_turns(one.goal, _hidden(one), one.events, [()] * len(one.steps))
-        turns[one.id] = list(map(Turn, questions, hidden))
+        turns[one.id] = list(map(CrepeTurn, questions, hidden))
     opening = [system(WORDING["code_given"]["system"]), *exchanges(pairs)]
     replies = converse(request, asker, opening, turns, _TURN_TOKENS, dialogue=True)
 
@@ -217,9 +217,9 @@ def ask_flat(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     )
     opening = [system(WORDING["code_flat"]["system"]), *exchanges(solved)]
 
-    def turns(procedure: CrepeProcedure, event: str) -> list[Turn]:
+    def turns(procedure: CrepeProcedure, event: str) -> list[CrepeTurn]:
         views = (_flat_turns(procedure.goal, steps, event) for steps in (procedure.steps, [""] * len(procedure.steps)))
-        return list(map(Turn, *views))
+        return list(map(CrepeTurn, *views))
 
     replies = converse(request, asker, opening, by_event(request, turns), _FLAT_TOKENS, dialogue=True)
     return answers_by_event(request, lambda said, _: list(map(read_option, said)), replies)
@@ -246,14 +246,16 @@ def ask_two_steps(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     solved = [_solved_precondition(one, event) for one in shown for event in one.events[:1]]
     turns = by_event(
         request,
-        lambda one, event: [Turn(*(_precondition(one.goal, steps, event) for steps in (one.steps, _hidden(one))))],
+        lambda one, event: [
+            CrepeTurn(*(_precondition(one.goal, steps, event) for steps in (one.steps, _hidden(one))))
+        ],
     )
     opening = [system(texts["preconditions"]), *exchanges(solved)]
     replies = converse(request, asker, opening, turns, _TOKENS, name="preconditions")
     classes = {}
     for one in request.procedures:
         bank = [most_frequent(replies[name][0]) for name in event_names(one)]
-        classes[one.id] = Turn(
+        classes[one.id] = CrepeTurn(
             _opened(one.goal, one.steps, one.events, bank), _opened(one.goal, _hidden(one), one.events, [])
         )
     return _ask_whole(request, asker, texts["changes"], list(map(_solved_changes, shown)), classes)

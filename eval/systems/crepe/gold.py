@@ -29,7 +29,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.labels import Missing
 from eval.systems.reading import (
     FlatRow,
-    Row,
+    GoldRow,
     StepNumber,
     Text,
     check_ids,
@@ -62,7 +62,7 @@ class EntityChange:
 _NEEDED = {"step": ("step",), "entity": ("entity", "attribute"), "event": ("event",), "predicted_event": ("event",)}
 
 
-class Dictionary(Row):
+class Dictionary(GoldRow):
     type: Literal["step", "entity", "event", "predicted_entity", "predicted_event", "openpi_entity", "multihop"]
     step: str = ""
     entity: str = ""
@@ -81,7 +81,7 @@ class Dictionary(Row):
         return self
 
 
-class Block(RootModel[tuple[Dictionary, ...]]):
+class OfficialBlock(RootModel[tuple[Dictionary, ...]]):
     """A step and the changes after it, each kind in the file's order."""
 
     @cached_property
@@ -103,7 +103,7 @@ class Block(RootModel[tuple[Dictionary, ...]]):
         return [(row.event, row.change or "") for row in self.root if row.type == "predicted_event"]
 
 
-class CrepeProcedure(Row):
+class CrepeProcedure(GoldRow):
     """One procedure: `parts` are the start and the blocks of the steps, `raw` is its content in the file.
 
     `human` are the labels of another annotator, [step][event].
@@ -111,7 +111,7 @@ class CrepeProcedure(Row):
 
     id: str
     goal: Text
-    parts: list[Block] = Field(alias="steps", min_length=2)
+    parts: list[OfficialBlock] = Field(alias="steps", min_length=2)
     raw: dict[str, Any] = Field(repr=False)
     human: Sequence[Sequence[int]] | None = None
 
@@ -130,7 +130,7 @@ class CrepeProcedure(Row):
         return self
 
     @property
-    def blocks(self) -> Sequence[Block]:
+    def blocks(self) -> Sequence[OfficialBlock]:
         """The blocks of the steps, without the start."""
         return self.parts[1:]
 

@@ -157,7 +157,7 @@ class Family:
     style: Continuation = CUED
 
 
-class Turn(NamedTuple):
+class CrepeTurn(NamedTuple):
     """What the user says, and the same in the imagined view, without the steps; `id` if it is a conversation."""
 
     shown: str
@@ -169,7 +169,7 @@ def converse(
     request: Request,
     asker: Asker,
     opening: Messages,
-    turns: Mapping[str, Sequence[Turn]],
+    turns: Mapping[str, Sequence[CrepeTurn]],
     tokens: int,
     *,
     dialogue: bool = False,
@@ -180,7 +180,7 @@ def converse(
     A dialogue takes one pass per turn. Its imagined view has silent replies, because they may tell of the steps.
     """
 
-    def chat(key: str, replies: Sequence[str], turn: Turn) -> TaskItem:
+    def chat(key: str, replies: Sequence[str], turn: CrepeTurn) -> TaskItem:
         messages, imagined = list(opening), list(opening)
         for past, reply in zip(turns[key], replies, strict=False):
             messages += [user(past.shown), assistant(reply.strip())]
@@ -206,7 +206,7 @@ def event_names(procedure: CrepeProcedure) -> list[str]:
     return [f"{procedure.id}/event{number}" for number in range(len(procedure.events))]
 
 
-def by_event(request: Request, turns: Callable[[CrepeProcedure, str], list[Turn]]) -> dict[str, list[Turn]]:
+def by_event(request: Request, turns: Callable[[CrepeProcedure, str], list[CrepeTurn]]) -> dict[str, list[CrepeTurn]]:
     """Return the turns about each event of each procedure, by the name of their conversation."""
     return {
         name: turns(procedure, event)
@@ -249,20 +249,20 @@ def _first(request: Request) -> int:
     return 0 if request.independent and request.prompt != "cot" else 1
 
 
-def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) -> list[Turn]:
+def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) -> list[CrepeTurn]:
     """Return the questions about an event; those of a demonstration have no follow-ups."""
     texts, steps, solved = _texts(request), about.steps, isinstance(about, Demonstration)
     if request.prompt == "chat":
         start = texts["start"].format(goal=about.goal, event=event)
-        turns = [Turn(texts["turn"].format(step=step), texts["hidden_turn"]) for step in steps]
+        turns = [CrepeTurn(texts["turn"].format(step=step), texts["hidden_turn"]) for step in steps]
         if request.independent:
-            return [Turn(*["\n".join([start, texts["before"]])] * 2), *turns]
-        return [Turn(f"{start}\n{turns[0].shown}", f"{start}\n{turns[0].hidden}"), *turns[1:]]
+            return [CrepeTurn(*["\n".join([start, texts["before"]])] * 2), *turns]
+        return [CrepeTurn(f"{start}\n{turns[0].shown}", f"{start}\n{turns[0].hidden}"), *turns[1:]]
     fields = {"goal": about.goal, "event": event, "clause": clause(event)}
     if request.prompt == "text_at_once":
         views = (steps, [WORDING["not_shown"]] * len(steps))
         listed = ["\n".join(f"{n}. {step}" for n, step in enumerate(view, start=1)) for view in views]
-        return [Turn(*(texts["user"].format(steps=text, **fields) for text in listed))]
+        return [CrepeTurn(*(texts["user"].format(steps=text, **fields) for text in listed))]
     changes = about.entity_changes if isinstance(about, Demonstration) else request.states.get(about.id)
     changes = changes if request.entities == "gold" else None
     follow_up = request.prompt == "self_ask" and not request.independent
@@ -275,7 +275,7 @@ def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) 
                 WORDING["self_ask"]["given"].format(**vars(change), answer=_yes_or_no(change.change == LABELS[MORE]))
                 for change in changes[step - 1]
             ]
-        turns.append(Turn("\n".join(lines), hidden, f"/step{step}"))
+        turns.append(CrepeTurn("\n".join(lines), hidden, f"/step{step}"))
     return turns
 
 
@@ -371,7 +371,7 @@ _FORMS = {
 def ask_two_questions(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     texts = WORDING["two_questions"]
 
-    def turns(steps: Sequence[str], event: str) -> list[Turn]:
+    def turns(steps: Sequence[str], event: str) -> list[CrepeTurn]:
         """Return the questions in the words of a training row; the imagined view lacks the context."""
 
         def words(way: str, context: str) -> str:
@@ -379,7 +379,7 @@ def ask_two_questions(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
             return str(row.messages(context)[0]["content"])
 
         return [
-            Turn(words(way, " ".join(steps[:step])), words(way, ""), f"/step{step}/{way}")
+            CrepeTurn(words(way, " ".join(steps[:step])), words(way, ""), f"/step{step}/{way}")
             for step in range(1, len(steps) + 1)
             for way in _QUESTIONS
         ]

@@ -34,13 +34,13 @@ from eval.systems.crepe.gold import (
     LABELS,
     LESS,
     MORE,
-    Block,
     CrepePredictions,
     CrepeProcedure,
+    OfficialBlock,
     label_in,
     label_of,
 )
-from eval.systems.reading import Row, read_json
+from eval.systems.reading import GoldRow, read_json
 
 # Appendix C splits the procedures at their mean number of steps, which it gives as 7.
 LONG = 7
@@ -298,14 +298,14 @@ def _of_pairs(pairs: Sequence[tuple[int, int]]) -> float | None:
     return macro_f1([gold for gold, _ in pairs], [predicted for _, predicted in pairs])
 
 
-class _Labelled(Row):
+class _Labelled(GoldRow):
     type: str = ""
     event: str = ""
     EOI: Truth | None = None
     Singular: Truth | None = None
 
 
-class _LabelledProcedure(Row):
+class _LabelledProcedure(GoldRow):
     steps: list[list[_Labelled]]
 
 
@@ -345,7 +345,7 @@ def score_by_interest(labels: InterestLabels, pairs: Pairs, outputs: Sequence[Cr
     return {**groups, "unlabelled_pairs": sum(event not in labels for event in about)}
 
 
-def _counted(blocks: Sequence[Block], event: str) -> Iterator[tuple[int, int]]:
+def _counted(blocks: Sequence[OfficialBlock], event: str) -> Iterator[tuple[int, int]]:
     for block in blocks:
         labels = {"event": EQUALLY, "predicted_event": EQUALLY}
         for row in block.root:

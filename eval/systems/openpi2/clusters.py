@@ -49,7 +49,7 @@ from eval.systems.openpi2.task import (
     f1_measure,
     mean,
 )
-from eval.systems.reading import Row, check_ids, file_in
+from eval.systems.reading import GoldRow, check_ids, file_in
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
 ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
@@ -68,7 +68,7 @@ def _dict_of_entities(value: Any) -> Any:
     return {"": value} if isinstance(value, list) else value
 
 
-class ToCluster(Row):
+class ToCluster(GoldRow):
     """A procedure with names to be clustered.
 
     Names are entity mentions under one empty key; or by entity the entries of its attributes, each one or several
@@ -85,7 +85,7 @@ class ToCluster(Row):
         return {"": list(dict.fromkeys(value))} if isinstance(value, list) else value
 
 
-class _LabelledGroups(Row):
+class _LabelledGroups(GoldRow):
     groups: dict[str, list[Any]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities"))
 
     _of_entities = field_validator("groups", mode="before")(_dict_of_entities)

@@ -23,8 +23,8 @@ from d2e_sft.util.errors import UserError
 from eval.score.measures import digest
 from eval.systems.reading import (
     FlatRow,
+    GoldRow,
     OptionalStep,
-    Row,
     StepNumber,
     check_ids,
     checked,
@@ -55,7 +55,7 @@ def _unwrapped(value: Any, *keys: str) -> Any:
 Alternatives = Annotated[tuple[str, ...], BeforeValidator(lambda v: alternatives(v) if isinstance(v, str) else v)]
 
 
-class Change(Row):
+class Change(GoldRow):
     """One attribute that a step changes; the official scorer compares with the first accepted states."""
 
     attribute: str
@@ -67,7 +67,7 @@ _Change = Annotated[Change, BeforeValidator(lambda value: _unwrapped(value, "sta
 _Changes = Annotated[tuple[_Change, ...], BeforeValidator(lambda value: _unwrapped(value, "states", "attributes"))]
 
 
-class EntityStates(Row):
+class EntityStates(GoldRow):
     """What happens to one entity: the changes of every step of the procedure, often none."""
 
     entity: str
@@ -85,7 +85,7 @@ class EntityStates(Row):
         return {**row, "answers": list(answers.values())}
 
 
-class Names(Row):
+class Names(GoldRow):
     """Names of one thing: mentions, and mentions with paraphrases if the file has them."""
 
     mentions: tuple[str, ...] = Field(validation_alias=AliasChoices("entity_cluster", "attribute_cluster"))
@@ -102,7 +102,7 @@ class Names(Row):
         return self.mentions if not expanded or self.expanded is None else self.expanded
 
 
-class Cluster(Row):
+class Cluster(GoldRow):
     """Names of an entity and, by canonical attribute, of its attributes."""
 
     names: Names
@@ -114,7 +114,7 @@ class Cluster(Row):
         return {**row, "names": row} if isinstance(row, dict) else row
 
 
-class Procedure(Row):
+class Procedure(GoldRow):
     """A wikiHow procedure; `clusters` by canonical entity, empty in the ranked form."""
 
     id: str

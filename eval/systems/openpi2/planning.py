@@ -31,7 +31,7 @@ from eval.systems.openpi2.downstream import (
 )
 from eval.systems.openpi2.gold import Procedure, official_text, read_official
 from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, conversation, drawn, mean, sampling
-from eval.systems.reading import Row, check_ids, checked
+from eval.systems.reading import GoldRow, check_ids, checked
 
 OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
 _TOKENS = 1024
@@ -40,7 +40,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _LONGEST = 300  # characters of a reason
 
 
-class PlanningTask(Row):
+class PlanningTask(GoldRow):
     """A procedure and what is to be planned with its steps."""
 
     id: str
@@ -53,7 +53,7 @@ class PlanningTask(Row):
         return Procedure(id=self.id, goal=self.goal, steps=self.steps)
 
 
-class Written(Row):
+class Written(GoldRow):
     """The two files of a reply; empty if it has none."""
 
     domain: str
@@ -108,7 +108,7 @@ def _defined(reply: str, kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PlanVerdict:
     """What the planner says, and `why`: the plan, or what went wrong.
 
     `actions` is 0 where the goal holds from the start, None without a plan.
@@ -119,7 +119,7 @@ class Verdict:
     actions: int | None = None
 
 
-Planner = Callable[[str, str], Verdict]  # texts of domain and problem → verdict
+Planner = Callable[[str, str], PlanVerdict]  # texts of domain and problem → verdict
 
 
 def make_planner(seconds: float) -> Planner:
@@ -134,13 +134,13 @@ def make_planner(seconds: float) -> Planner:
     return lambda domain, problem: _judge(domain, problem, seconds)
 
 
-def _judge(domain: str, problem: str, seconds: float) -> Verdict:
+def _judge(domain: str, problem: str, seconds: float) -> PlanVerdict:
     from unified_planning.engines import PlanGenerationResultStatus as Status
     from unified_planning.io import PDDLReader
     from unified_planning.shortcuts import OneshotPlanner
 
     if not domain or not problem:
-        return Verdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
+        return PlanVerdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
     outcome: Outcome = "parse error"
     # The engine writes its translation into the working directory, and leaves it there when it runs out of time.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.chdir(folder):
@@ -155,13 +155,13 @@ def _judge(domain: str, problem: str, seconds: float) -> Verdict:
                 result = engine.solve(task, timeout=seconds)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".replace("\n", " ")
-            return Verdict(outcome, reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…")
+            return PlanVerdict(outcome, reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…")
     if result.plan is not None:
         steps = list(result.plan.actions)
-        return Verdict("solvable", "; ".join(map(str, steps)), len(steps))
+        return PlanVerdict("solvable", "; ".join(map(str, steps)), len(steps))
     if result.status in (Status.UNSOLVABLE_PROVEN, Status.UNSOLVABLE_INCOMPLETELY):
-        return Verdict("unsolvable")
-    return Verdict("undecided", result.status.name)
+        return PlanVerdict("unsolvable")
+    return PlanVerdict("undecided", result.status.name)
 
 
 def pddl_result(written: Mapping[str, Written], planner: Planner) -> BenchmarkResult:

@@ -31,7 +31,7 @@ from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures
 from eval.systems.openpi2.task import OpenPITask, cell, drawn, sampling, scored
-from eval.systems.reading import Row, check_ids, checked
+from eval.systems.reading import GoldRow, check_ids, checked
 
 HUMAN = "dev-data-reformatted-v4_votes_score_salience_1-20.json"
 SECOND_HUMAN = "dev-data-reformatted-v4_votes_salience_1-20_human2.json"
@@ -45,7 +45,7 @@ _TOKENS = 64  # a number and one sentence
 _GOAL = 24  # characters of a goal that the figure shows
 
 
-class EntitySalience(Row):
+class EntitySalience(GoldRow):
     """One entity's salience: in the procedure, and in each step."""
 
     bounded: ClassVar[bool] = True
@@ -61,7 +61,7 @@ class EntitySalience(Row):
         return [_StepSalience.model_validate(step).value for step in answers.values()]
 
 
-class Count(Row):
+class Count(GoldRow):
     """Numbers without bounds that stand for an entity's salience: votes, or a score."""
 
     bounded: ClassVar[bool] = False
@@ -70,11 +70,11 @@ class Count(Row):
     steps: tuple[float, ...]
 
 
-class _StepSalience(Row):
+class _StepSalience(GoldRow):
     value: int = Field(validation_alias=AliasChoices(_PREDICTED[1], "local_salience"))
 
 
-class _Judged(Row):
+class _Judged(GoldRow):
     states: tuple[EntitySalience, ...]
 
 

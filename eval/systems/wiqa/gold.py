@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, StrictInt, model_validator
 
 from eval.systems.labels import LabelQuestion
-from eval.systems.reading import FlatRow, Row, Text
+from eval.systems.reading import FlatRow, GoldRow, Text
 
 Label = Literal["more", "less", "no_effect"]
 LABELS: tuple[Label, ...] = ("more", "less", "no_effect")
@@ -41,7 +41,7 @@ def label_of(text: Any) -> Label | None:
 NamedLabel = Annotated[Label | None, BeforeValidator(lambda value: label_of(value) or value)]
 
 
-class Explanation(Row):
+class Explanation(GoldRow):
     """The sentences i and j that carry an answer, and the direction `di` of the influence on sentence i."""
 
     di: Annotated[NamedLabel, BeforeValidator(lambda value: value or None)] = None

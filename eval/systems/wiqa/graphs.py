@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, StrictInt
 
 from d2e_sft.util.errors import UserError
-from eval.systems.reading import Row, Text, check_ids, read_json, read_json_lines, read_unique
+from eval.systems.reading import GoldRow, Text, check_ids, read_json, read_json_lines, read_unique
 from eval.systems.wiqa.gold import LABELS, OF_POLARITY, POLARITY, TYPES, Label
 
 OUTCOMES = ("A", "D")
@@ -35,7 +35,7 @@ MOST_HOPS = 3
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
-class Graph(Row):
+class Graph(GoldRow):
     """One influence graph, with the changes that each node stands for."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -119,7 +119,7 @@ _DIRECTIONS = {1: "RESULTS_IN", -1: "NOT_RESULTS_IN"}
 _ASKED = ("X", "Y", "W", "A", "D")
 
 
-class Alignment(Row):
+class Alignment(GoldRow):
     """Sentences of X and Y, and whether X increases or decreases its sentence."""
 
     x: StrictInt

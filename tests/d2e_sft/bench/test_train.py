@@ -20,7 +20,7 @@ from d2e_sft.bench.train import (
     PREFERENCE_ENGINES,
     SFT,
     Case,
-    Engine,
+    StepEngine,
     step_rows,
     synthetic_pairs,
     synthetic_rows,
@@ -59,7 +59,7 @@ def test_all_engines_compute_one_loss_and_one_gradient(view_gradients: Any, unre
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 @pytest.mark.parametrize(("gradients", "unrefined"), [("all", 0), ("original", 2)])
-def test_flops_are_those_of_the_products_that_are_computed(engine: Engine, gradients: Any, unrefined: int) -> None:
+def test_flops_are_those_of_the_products_that_are_computed(engine: StepEngine, gradients: Any, unrefined: int) -> None:
     register()
     model, rows = random_model("tiny", CPU), synthetic_rows(3, 40, 300, unrefined=unrefined)
     d2e = SFT if engine.is_sft else D2ESection(view_gradients=gradients)

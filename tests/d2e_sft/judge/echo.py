@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from d2e_sft.judge.judge import Judge, Prompt
+from d2e_sft.judge.judge import Judge, JudgePrompt
 
 REMINDER = "Begin with echo."
 
 
-def prompts(count: int) -> list[Prompt]:
-    return [Prompt("Repeat.", f"word {number}", label=f"sample s{number}") for number in range(count)]
+def prompts(count: int) -> list[JudgePrompt]:
+    return [JudgePrompt("Repeat.", f"word {number}", label=f"sample s{number}") for number in range(count)]
 
 
 def read_echo(reply: str) -> str | None:
     return reply.removeprefix("echo: ") if reply.startswith("echo: ") else None
 
 
-def ask(judge: Judge, asked: list[Prompt]) -> list[str | None]:
+def ask(judge: Judge, asked: list[JudgePrompt]) -> list[str | None]:
     return judge.ask(asked, read_echo, what="echo", reminder=REMINDER)
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from d2e_sft.judge.endpoint import LARGEST
-from d2e_sft.judge.judge import Prompt
+from d2e_sft.judge.judge import JudgePrompt
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import REMINDER, ask, prompts, words
 from tests.judge_server import KEY, JudgeServer, MakeJudge, Misbehave
@@ -50,7 +50,7 @@ def test_requests_under_way_reach_the_limit_and_never_exceed_it(server: JudgeSer
 
 
 def test_the_same_prompt_is_asked_once(server: JudgeServer, judge: MakeJudge) -> None:
-    asked = [Prompt("Repeat.", "word 0", label="a"), Prompt("Repeat.", "word 0", label="b"), *prompts(1)]
+    asked = [JudgePrompt("Repeat.", "word 0", label="a"), JudgePrompt("Repeat.", "word 0", label="b"), *prompts(1)]
     assert ask(judge(), asked) == ["word 0"] * 3
     again = judge(base_url=server.url + "/")
     ask(again, asked)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.judge.judge import Judge, Prompt, make_judge
+from d2e_sft.judge.judge import Judge, JudgePrompt, make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 from tests.tiny import save_tiny_model, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
-PROMPTS = [Prompt("Judge.", "word " * length, label=f"sample {length}") for length in (3, 12, 1, 7, 20)]
+PROMPTS = [JudgePrompt("Judge.", "word " * length, label=f"sample {length}") for length in (3, 12, 1, 7, 20)]
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def local(model: Path, **options: object) -> Judge:
     return judge
 
 
-def ask(judge: Judge, prompts: list[Prompt] = PROMPTS) -> list[str | None]:
+def ask(judge: Judge, prompts: list[JudgePrompt] = PROMPTS) -> list[str | None]:
     return judge.ask(prompts, str, what="local", reminder="")
 
 
-def by_transformers(prompt: Prompt) -> str:
+def by_transformers(prompt: JudgePrompt) -> str:
     tokenizer, model = tiny_tokenizer(), tiny_model()
     text = f"<|system|>{prompt.system}<|end|><|user|>{prompt.user}<|end|><|assistant|>"
     ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
@@ -87,7 +87,7 @@ def test_replies_before_the_end_of_a_run_are_kept(model: Path, monkeypatch: pyte
 
 
 def test_a_prompt_too_long_for_the_model_is_named(model: Path) -> None:
-    long = Prompt("Judge.", "word " * 300, label="sample 'x'")
+    long = JudgePrompt("Judge.", "word " * 300, label="sample 'x'")
     with pytest.raises(UserError, match=r"the prompt for sample 'x' has 1,\d+ tokens .* expected at most 1,024"):
         ask(local(model), [*PROMPTS, long])
 

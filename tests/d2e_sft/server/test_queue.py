@@ -15,7 +15,7 @@ from d2e_sft.decoding import Output, PromptPair
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server import queue as queues
 from d2e_sft.server.context import RequestError
-from d2e_sft.server.queue import BatchQueue, Job, Piece, Prompt
+from d2e_sft.server.queue import BatchQueue, Piece, Prompt, QueuedJob
 from tests.tiny import tiny_model, tiny_tokenizer
 
 
@@ -193,7 +193,7 @@ def test_nothing_of_a_stop_text_is_sent_wherever_the_tokens_part(text: str, sent
     for texts in [list(text), [text], *cuts]:
         pieces: list[Piece] = []
         asked = Prompt(PromptPair([5], None), DecodingConfig(max_new_tokens=99), (1,), (STOP, "never said"))
-        job, output = Job(asked, 0, pieces.append), Output(0, Texts(texts))
+        job, output = QueuedJob(asked, 0, pieces.append), Output(0, Texts(texts))
         for token in range(len(texts)):
             output.tokens.append(token)
             if not job.ended:

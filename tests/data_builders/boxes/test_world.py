@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from scipy import stats
 
-from data_builders.boxes.world import OBJECTS, Scenario, World
+from data_builders.boxes.world import OBJECTS, BoxWorld, Scenario
 
 # Shares in 40,000 scenarios of the published generator with the published settings (7 boxes, at most 3 things, 2
 # expected, 12 operations): of operations by kind and number of things, and of boxes by number of things.
@@ -32,7 +32,7 @@ _ALL_MOVED = 0.1378
 
 @pytest.fixture(scope="module")
 def played() -> list[Scenario]:
-    world = World(boxes=7, max_objects=3, expected_objects=2.0, operations=12, objects=OBJECTS)
+    world = BoxWorld(boxes=7, max_objects=3, expected_objects=2.0, operations=12, objects=OBJECTS)
     rng = random.Random(2255)
     return [world.play(world.initial_state(rng), rng) for _ in range(4_000)]
 
@@ -69,12 +69,12 @@ def test_boxes_hold_as_many_things_as_published(played: list[Scenario]) -> None:
 
 def test_more_things_are_put_in_where_more_are_expected() -> None:
     rng = random.Random(0)
-    world = World(boxes=3, max_objects=30, expected_objects=8.0, operations=400, objects=OBJECTS)
+    world = BoxWorld(boxes=3, max_objects=30, expected_objects=8.0, operations=400, objects=OBJECTS)
     put = [len(step.things) for step in world.play(world.initial_state(rng), rng).operations if step.kind == "put"]
     assert sum(put) / len(put) == pytest.approx(4, abs=0.5)  # half of what is expected, as published
 
 
 def test_one_box_has_no_other_to_move_things_to() -> None:
     rng = random.Random(0)
-    world = World(boxes=1, max_objects=3, expected_objects=2.0, operations=50, objects=OBJECTS)
+    world = BoxWorld(boxes=1, max_objects=3, expected_objects=2.0, operations=50, objects=OBJECTS)
     assert {step.kind for step in world.play(world.initial_state(rng), rng).operations} == {"put", "remove"}

@@ -13,10 +13,10 @@ import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
-from data_builders.build.mixture import Pool, allot, draw
+from data_builders.build.mixture import MixturePool, allot, draw
 from data_builders.build.suites import PIPER_10K
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.judged import Verdict
+from data_builders.quality.judged import JudgedVerdict
 from data_builders.quality.overlap import exclude_overlap, find_overlap
 from tests.command import call, output_of
 from tests.tiny import make_sample
@@ -31,9 +31,14 @@ def _samples(name: str, count: int) -> list[EventSample]:
 def _draw(
     counts: dict[str, int], size: int, *, allow_shortfall: bool = False, seed: int = 0
 ) -> tuple[list[EventSample], dict[str, Any]]:
-    pools = {name: Pool(name, _samples(name, count)) for name, count in counts.items()}
+    pools = {name: MixturePool(name, _samples(name, count)) for name, count in counts.items()}
     return draw(
-        pools, RATIOS, size, lambda rows: [Verdict.SUPPORTED] * len(rows), seed=seed, allow_shortfall=allow_shortfall
+        pools,
+        RATIOS,
+        size,
+        lambda rows: [JudgedVerdict.SUPPORTED] * len(rows),
+        seed=seed,
+        allow_shortfall=allow_shortfall,
     )
 
 
@@ -101,11 +106,11 @@ def test_the_order_is_seeded_and_mixes_the_datasets() -> None:
 def test_the_judge_is_asked_about_no_more_samples_than_the_quota_needs() -> None:
     asked: list[str] = []
 
-    def keep_half(samples: Sequence[EventSample]) -> list[Verdict]:
+    def keep_half(samples: Sequence[EventSample]) -> list[JudgedVerdict]:
         asked.extend(sample.id for sample in samples)
-        return [list(Verdict)[int(sample.id.split("-")[1]) % 4] for sample in samples]
+        return [list(JudgedVerdict)[int(sample.id.split("-")[1]) % 4] for sample in samples]
 
-    pool = Pool("a", _samples("a", 1_000))
+    pool = MixturePool("a", _samples("a", 1_000))
     pool.fill(20, keep_half)
     assert len(pool.kept) == 20
     assert len(asked) == len(set(asked)) == pool.judged == 40  # of four, one is refused and one undecided

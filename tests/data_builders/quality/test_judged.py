@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from data_builders.quality.judged import Verdict, judge_quality, quality_prompts, read_verdict
+from data_builders.quality.judged import JudgedVerdict, judge_quality, quality_prompts, read_verdict
 from tests.judge_server import JudgeServer, MakeJudge
 from tests.tiny import make_sample, make_samples
 
@@ -21,13 +21,18 @@ def test_verdicts_come_in_the_order_of_the_samples(server: JudgeServer, judge: M
 
     server.reply = reply
     verdicts = judge_quality(make_samples(4), judge())
-    assert verdicts == [Verdict.UNSUPPORTED, Verdict.UNSUPPORTED, Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+    assert verdicts == [
+        JudgedVerdict.UNSUPPORTED,
+        JudgedVerdict.UNSUPPORTED,
+        JudgedVerdict.SUPPORTED,
+        JudgedVerdict.UNSUPPORTED,
+    ]
 
 
 def test_a_verdict_that_is_nowhere_stated_is_undecided(server: JudgeServer, judge: MakeJudge) -> None:
     server.reply = lambda user: "It is clearly supported by the context."
     asked = judge()
-    assert judge_quality(make_samples(2), asked) == [Verdict.UNDECIDED, Verdict.UNDECIDED]
+    assert judge_quality(make_samples(2), asked) == [JudgedVerdict.UNDECIDED, JudgedVerdict.UNDECIDED]
     assert asked.usage.undecided == 2
     assert server.users[-1].endswith(
         '(Your last line must be exactly "Verdict: supported" or "Verdict: unsupported".)'
@@ -37,8 +42,8 @@ def test_a_verdict_that_is_nowhere_stated_is_undecided(server: JudgeServer, judg
 @pytest.mark.parametrize(
     ("reply", "verdict"),
     [
-        ("Because.\nVerdict: supported", Verdict.SUPPORTED),
-        ("**Verdict: unsupported**.", Verdict.UNSUPPORTED),
+        ("Because.\nVerdict: supported", JudgedVerdict.SUPPORTED),
+        ("**Verdict: unsupported**.", JudgedVerdict.UNSUPPORTED),
         ("Verdict: undecided", None),
         ("Verdict: not_judged", None),
         ("Verdict: not supported", None),
@@ -47,7 +52,7 @@ def test_a_verdict_that_is_nowhere_stated_is_undecided(server: JudgeServer, judg
         ("", None),
     ],
 )
-def test_only_the_two_verdicts_are_read(reply: str, verdict: Verdict | None) -> None:
+def test_only_the_two_verdicts_are_read(reply: str, verdict: JudgedVerdict | None) -> None:
     assert read_verdict(reply) is verdict
 
 
@@ -78,22 +83,24 @@ def test_braces_in_a_sample_are_text() -> None:
 @pytest.mark.parametrize(
     ("context", "answers", "verdict"),
     [
-        ("The dam burst and flooded the valley.", ["a flood"], Verdict.SUPPORTED),
-        ("The dam burst.", ["a flood"], Verdict.UNSUPPORTED),
-        ("The dam burst.", ["a flood", "the bursting of the dam"], Verdict.SUPPORTED),
-        ("The house was sold.", ["it was not sold"], Verdict.UNSUPPORTED),
-        ("She gave it to her.", ["to her"], Verdict.SUPPORTED),
-        ("Nobody came.", ["to her"], Verdict.UNSUPPORTED),
-        ("In 1971 he left.", ["1971"], Verdict.SUPPORTED),
-        ("In 1971 he left.", ["1972"], Verdict.UNSUPPORTED),
-        ("Anything.", ["?!"], Verdict.UNSUPPORTED),
-        ("", ["rain"], Verdict.UNSUPPORTED),
+        ("The dam burst and flooded the valley.", ["a flood"], JudgedVerdict.SUPPORTED),
+        ("The dam burst.", ["a flood"], JudgedVerdict.UNSUPPORTED),
+        ("The dam burst.", ["a flood", "the bursting of the dam"], JudgedVerdict.SUPPORTED),
+        ("The house was sold.", ["it was not sold"], JudgedVerdict.UNSUPPORTED),
+        ("She gave it to her.", ["to her"], JudgedVerdict.SUPPORTED),
+        ("Nobody came.", ["to her"], JudgedVerdict.UNSUPPORTED),
+        ("In 1971 he left.", ["1971"], JudgedVerdict.SUPPORTED),
+        ("In 1971 he left.", ["1972"], JudgedVerdict.UNSUPPORTED),
+        ("Anything.", ["?!"], JudgedVerdict.UNSUPPORTED),
+        ("", ["rain"], JudgedVerdict.UNSUPPORTED),
     ],
 )
-def test_the_rule_looks_for_the_content_words_of_an_answer(context: str, answers: list[str], verdict: Verdict) -> None:
+def test_the_rule_looks_for_the_content_words_of_an_answer(
+    context: str, answers: list[str], verdict: JudgedVerdict
+) -> None:
     assert judge_quality([make_sample(context=context, answers=answers)], None) == [verdict]
 
 
 @pytest.mark.parametrize("fields", [NLI, SCQ, MCQ])
 def test_other_formats_have_no_rule(fields: dict[str, Any]) -> None:
-    assert judge_quality([make_sample(**fields)], None) == [Verdict.NOT_JUDGED]
+    assert judge_quality([make_sample(**fields)], None) == [JudgedVerdict.NOT_JUDGED]

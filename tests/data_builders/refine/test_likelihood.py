@@ -15,8 +15,8 @@ from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.refine.likelihood import (
     AnswerScorer,
     Kept,
+    LikelihoodOutcome,
     Limits,
-    Outcome,
     Score,
     SpannedContext,
     refine_by,
@@ -58,7 +58,9 @@ def test_each_context_is_what_the_scores_of_single_spans_say(model: Path) -> Non
     done = make_sample(20)
     whole = make_sample(21, context="It rained.", refined_context=None)
     refined, counts = refine_by([*rows(), done, whole], options, ())
-    assert counts.keys() == {*Outcome} - {Outcome.TOO_LONG}, "the tiny model uses the context in some rows"
+    assert counts.keys() == {*LikelihoodOutcome} - {LikelihoodOutcome.TOO_LONG}, (
+        "the tiny model uses the context in some rows"
+    )
     assert sum(counts.values()) == 10
     assert refined[8] == done
     assert refined[9].refined_context == "It rained."
@@ -124,7 +126,7 @@ def test_rows_decided_before_an_interruption_are_kept(
 def test_a_context_longer_than_the_model_goes_to_the_rules(tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path / "short", positions=300)
     _, counts = refine_by(rows(3), by_likelihood(model), ())
-    assert counts == Counter({Outcome.TOO_LONG: 3})
+    assert counts == Counter({LikelihoodOutcome.TOO_LONG: 3})
 
 
 def test_a_build_reports_how_many_rows_each_way_decided(unchanged_raw: Path, model: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.judge import Prompt, Reply
+from d2e_sft.judge.judge import JudgePrompt, Reply
 from d2e_sft.judge.local import LocalBackend
 from data_builders.swap.candidates import Pool, SwapOptions, read_answers
 from data_builders.swap.revise import Refusal
@@ -18,7 +18,7 @@ from tests.command import refusal_of
 from tests.tiny import make_sample
 
 ASKED = "Which dish did Ann cook?"
-Replies = Callable[[str], list[Prompt]]
+Replies = Callable[[str], list[JudgePrompt]]
 
 
 def _row(number: int, dish: str, asked: str = ASKED) -> EventSample:
@@ -33,11 +33,11 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SwapOptions,
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text("{}", encoding="utf-8")
 
-    def replies(text: str) -> list[Prompt]:
-        asked: list[Prompt] = []
+    def replies(text: str) -> list[JudgePrompt]:
+        asked: list[JudgePrompt] = []
 
         def answers(
-            _: LocalBackend, prompts: Sequence[Prompt], usage: object, keep: Callable[[Prompt, Reply], None]
+            _: LocalBackend, prompts: Sequence[JudgePrompt], usage: object, keep: Callable[[JudgePrompt, Reply], None]
         ) -> Iterator[tuple[int, Reply]]:
             for index, prompt in enumerate(prompts):
                 asked.append(prompt)

@@ -35,7 +35,7 @@ from eval.systems.openpi2.gold import EXPANDED, RANKED, read_official
 from eval.systems.openpi2.planning import (
     OWN_PROCEDURES,
     Planner,
-    Verdict,
+    PlanVerdict,
     Written,
     make_planner,
     parse_pddl,
@@ -503,12 +503,12 @@ def planner() -> Planner:
 @pytest.mark.parametrize(
     ("init", "verdict"),
     [
-        ("(leaves p)", Verdict("solvable", "fill(k); heat(k); pour(k, p)", 3)),
-        ("(brewed p)", Verdict("solvable", "", 0)),  # it holds already
-        ("", Verdict("unsolvable")),  # the paper's example: nothing brings leaves into the pot
+        ("(leaves p)", PlanVerdict("solvable", "fill(k); heat(k); pour(k, p)", 3)),
+        ("(brewed p)", PlanVerdict("solvable", "", 0)),  # it holds already
+        ("", PlanVerdict("unsolvable")),  # the paper's example: nothing brings leaves into the pot
     ],
 )
-def test_a_plan_makes_it_solvable(planner: Planner, init: str, verdict: Verdict) -> None:
+def test_a_plan_makes_it_solvable(planner: Planner, init: str, verdict: PlanVerdict) -> None:
     assert planner(DOMAIN, problem(init, "(brewed p)")) == verdict
 
 
@@ -548,7 +548,7 @@ def test_out_of_time_is_undecided_and_leaves_nothing_behind(
     others = " ".join(f"(other {a} {b})" for a in lamps for b in lamps if a != b)
     one = "(on l0) " + " ".join(f"(not (on {lamp}))" for lamp in lamps[1:])
     task = f"(define (problem p) (:domain lamps) (:objects {' '.join(lamps)}) (:init {others}) (:goal (and {one})))"
-    assert make_planner(1)(domain, task) == Verdict("undecided", "TIMEOUT")
+    assert make_planner(1)(domain, task) == PlanVerdict("undecided", "TIMEOUT")
     assert not list(tmp_path.iterdir())
 
 
@@ -569,7 +569,11 @@ def test_both_files_are_found_in_a_reply(reply: str, files: Written) -> None:
 
 
 def test_verdicts_are_counted() -> None:
-    verdicts = {"a": Verdict("solvable", "x", 2), "b": Verdict("solvable", "", 0), "c": Verdict("parse error", "|")}
+    verdicts = {
+        "a": PlanVerdict("solvable", "x", 2),
+        "b": PlanVerdict("solvable", "", 0),
+        "c": PlanVerdict("parse error", "|"),
+    }
     files = {key: written(key, key) for key in verdicts}
     result = pddl_result(files, lambda domain, _: verdicts[domain])
     assert result.scores["pddl_solvable"] == pytest.approx(2 / 3)
@@ -578,7 +582,7 @@ def test_verdicts_are_counted() -> None:
 
 
 def test_the_own_tasks_are_asked_and_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
+    monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: PlanVerdict("solvable", domain, 1))
     result, asker = run(tmp_path, lambda *_: "(define (domain x))", "task=pddl")
     assert len(asker.asked["pddl"]) == 8
     gold = save(tmp_path / "pddl_tasks.json", result.files["pddl_tasks.json"])
@@ -590,7 +594,7 @@ def test_the_own_tasks_are_asked_and_scored_again(tmp_path: Path, monkeypatch: p
 def test_planning_tasks_are_told_the_states_that_were_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
+    monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: PlanVerdict("solvable", domain, 1))
 
     def answer(name: str, chat: TaskItem) -> str:
         if name.startswith("entity-states"):

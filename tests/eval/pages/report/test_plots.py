@@ -17,7 +17,7 @@ from eval.compare.measures import measure_scores
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.plots import (
-    Part,
+    BarPart,
     ReadingPoint,
     check_plot,
     dot_figure,
@@ -62,7 +62,7 @@ def test_another_name_is_refused() -> None:
 
 
 def test_the_parts_of_a_stacked_bar_stand_side_by_side_and_fill_it() -> None:
-    parts = [Part("a", "first", "#cccccc", ""), Part("b", "second", "#999999", "")]
+    parts = [BarPart("a", "first", "#cccccc", ""), BarPart("b", "second", "#999999", "")]
     [axes] = stacked_figure({"group": {"one": {"a": 1, "b": 3}, "other": {"a": 2, "b": 0}}}, parts, "percent").axes
     spans = [[(bar.get_x(), bar.get_width()) for bar in container] for container in axes.containers]
     assert spans == [[(0, 25), (0, 100)], [(25, 75), (100, 0)]]
