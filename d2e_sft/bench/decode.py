@@ -1,6 +1,6 @@
 """`d2e bench decode` and `d2e bench samples`: what debiased decoding costs.
 
-`decode` compares it with plain decoding and transformers' guidance, or inside vLLM: all engines decode the same random
+`decode` compares it with plain decoding and transformers' guidance, or inside vLLM. All engines decode the same random
 prompts greedily without a stop token, so all run the same number of steps. `samples` compares batches with refill on a
 file of samples. On a CPU its times are of the processor, so that other work on the machine counts less.
 """

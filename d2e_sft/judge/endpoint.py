@@ -2,7 +2,7 @@
 
 The `openai` client builds, sends and retries the requests. Replies are read from their bytes, since the client accepts
 whatever a server sends with status 200, such as a web page. The timeout of an HTTP client is that between two pieces
-of an answer: a head or body of one byte a second never exceeds it, and an endless body fills the memory. Redirects are
+of an answer. A head or body of one byte a second never exceeds it, and an endless body fills the memory. Redirects are
 not followed, since a key and texts are meant for one address only.
 """
 

@@ -4,8 +4,8 @@ A row is `aligned` if the model is sure of an accepted answer, `conflict` if it 
 `unknown`. Questions of other rows with their answers come first in the prompt: they show the form of an answer, which
 small and base models otherwise miss. A free answer that is longer than all of the dataset's answers does not count.
 
-Answers are kept in the cache by model, decoding and prompt: no question is asked twice, whichever file its row is in,
-and an interrupted call resumes from its journal like an evaluation.
+Answers are kept in the cache by model, decoding and prompt, so no question is asked twice, whichever file its row is
+in. An interrupted call resumes from its journal like an evaluation.
 """
 
 from __future__ import annotations
