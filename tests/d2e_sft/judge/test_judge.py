@@ -136,13 +136,13 @@ def test_a_reply_that_cannot_be_written_ends_the_run(
 
 _CHILD = """
 import signal, sys
-from d2e_sft.judge.judge import Prompt, make_judge
+from d2e_sft.judge.judge import JudgePrompt, make_judge
 from d2e_sft.judge.options import JudgeOptions
 # A shell's background jobs, and so these tests in one, are started with interrupts ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 options = {"base_url": sys.argv[1], "timeout": sys.argv[2], "concurrency": 2}
 judge = make_judge(JudgeOptions(backend="openai", model="m", **options))
-judge.ask([Prompt("Repeat.", f"word {n}") for n in range(20)], str, what="echo", reminder="")
+judge.ask([JudgePrompt("Repeat.", f"word {n}") for n in range(20)], str, what="echo", reminder="")
 """
 
 
