@@ -198,9 +198,7 @@ class SweepSpec(SpecPart):
 
     @model_validator(mode="before")
     @classmethod
-    def _runs_are_an_axis(cls, content: Any) -> Any:
-        if not isinstance(content, dict):
-            return content
+    def _runs_are_an_axis(cls, content: dict[str, Any]) -> dict[str, Any]:
         axes = content.get("axes") or {}
         if "runs" in content:
             axes = {RUN: content["runs"], **axes}
