@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from d2e_sft.util.errors import UserError
 from eval.score.frame import AVERAGE
 from eval.score.metrics import EventScores
-from eval.score.predictions import Prediction
+from eval.score.predictions import Prediction, ScoredOption
 from eval.score.scores import DatasetSubsets, RunScores, headline, score_predictions
 from tests.factories import choice, prediction, story
 
@@ -224,3 +225,10 @@ def test_facts_that_no_file_gives_are_none_or_zero() -> None:
     facts = RunScores.model_validate({**scores, "model": "m", "alpha": None, "prompt_set": "default", "bench": bench})
     assert (facts.truncated, facts.resumed, facts.bad_rows, facts.empty_contexts, facts.without_options) == (0,) * 5
     assert (facts.subset, facts.seconds, facts.decoder, facts.engine, facts.lacking) == (None, None, None, None, [])
+
+
+@pytest.mark.parametrize("field", ["tokens", "characters"])
+def test_a_likelihood_over_no_tokens_is_refused(field: str) -> None:
+    """Its mean would divide by zero."""
+    with pytest.raises(ValidationError, match=field):
+        ScoredOption(**{"option": "a cup", "logprob": -1.0, "tokens": 2, "characters": 5, field: 0})
