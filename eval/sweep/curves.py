@@ -221,7 +221,7 @@ def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[R
     wanted = {axis: typed(value) for axis, value in reference.items()}
     fixed = [axis for axis in axes if axis not in {SEED, *wanted}]
     frame = DataFrame(rows, dtype=object)
-    groups = frame.groupby(fixed, sort=False) if fixed else [((), frame)]
+    groups = frame.groupby(fixed, sort=False, dropna=False) if fixed else [((), frame)]
     made = []
     for values, group in sorted(groups, key=lambda pair: [str(value) for value in pair[0]]):
         naming = [axis for axis in wanted if group[axis].nunique() > 1] or list(wanted)
@@ -260,10 +260,12 @@ def _contrasts(rows: DataFrame, reference: str) -> dict[str, Contrast]:
         first, second = (DataFrame([pair[side].iloc[-1] for pair in pairs]) for side in (0, 1))
         for key in sorted(set(accuracies(first)) & set(accuracies(second))):
             differences[AFTER_TRAINING, key] = paired(second[key].to_numpy() - first[key].to_numpy())
-        per_step = [
-            own["cpu_seconds"].to_numpy(float) / np.maximum(own["step"].to_numpy(float), 1) for own in (first, second)
+        costs = [
+            (own["cpu_seconds"] / own["step"]) / (base["cpu_seconds"] / base["step"])
+            for (_, base), (_, own) in zip(first.iterrows(), second.iterrows(), strict=True)
+            if base["step"] and own["step"] and base["cpu_seconds"]
         ]
-        cost = float(np.median(per_step[1] / per_step[0])) if per_step[0].all() else math.nan
+        cost = float(np.median(costs)) if costs else math.nan
         made[variant] = Contrast(len(seeds), cost, differences)
     tested = [contrast.differences for contrast in made.values() if contrast.seeds > 1]
     for measured in dict.fromkeys(measured for differences in tested for measured in differences):
