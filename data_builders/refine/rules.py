@@ -1,6 +1,6 @@
 """The extractive refiner: keep the sentences of a context that are relevant to the question, and their clauses.
 
-In the paper (section 3.2) a large language model writes the refined context. This refiner needs no model, always gives
+In the paper (section 3.2) GPT-4o removes what the answer does not need. This refiner needs no model, always gives
 the same result and cannot invent anything. The refined context consists of the context's own words, in order: of
 sentences chosen by their relevance to a query (`relevance.py`), and of their clauses and phrases.
 

@@ -21,8 +21,8 @@ from eval.compare.judged import (
 from eval.compare.runs import load_runs
 
 _BY_RULE = (
-    "Estimated by rule: an answer that is the same without the context neglects it, an unrecognised one is other, and "
-    "the rest is undecided. Neglect is an upper bound, since the same answer may also be guessed."
+    "By rule, not by the paper's patterns: these wrong answers stay the same without the context (the model did not use "
+    "it, or guessed the same). An unrecognised answer is other, and the rest is undecided. Estimated by rule."
 )
 
 
@@ -46,9 +46,8 @@ def errors(
 ) -> None:
     """Sort a run's wrong answers into neglected context, inaccurate position and other (PIPER paper, section 2.2).
 
-    A judge reads context, question, output and answer. Without a judge the patterns are estimated by rule: an answer
-    that is the same without the context neglects it. Writes error_patterns.json, .png and .html to the folder of the
-    scores.
+    A judge reads context, question, output and answer. Without a judge a rule counts another thing: answers that stay
+    the same without the context. Writes error_patterns.json, .png and .html to the folder of the scores.
 
     Example: d2e errors runs/d2e --judge openai --judge-model gpt-4o --estimate
     """

@@ -1,6 +1,6 @@
 """The answers that a run's model gives without the contexts, which `d2e eval … --without-context` writes.
 
-A model that neglects the context (PIPER, section 2.2) gives the same answers without it. If every model does so on a
+A model that does not use the context gives the same answers without it. If every model does so on a
 dataset, the dataset cannot show which model uses the context.
 """
 

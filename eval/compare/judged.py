@@ -1,8 +1,8 @@
 """What a judge says about a run's answers: why wrong ones are wrong, and whether free ones keep to their contexts.
 
-Error patterns are the paper's (section 2.2 and appendix C). Without a judge one thing can be measured: whether the
-answer stays the same without the context. Then the context had no part in it, or the model would have guessed the
-same, so the share of neglect by this rule is an upper bound.
+A judge sorts errors into the paper's patterns (section 2.2 and appendix C). There, neglect means that an answer
+hallucinates or deviates from the context. Without a judge another thing is measured, which has a name of its own: the
+answer stays the same without the context. Then the context had no part in it, or the model would have guessed the same.
 
 A judge's verdicts on free answers add what shares of words cannot tell: "within 30 days" from "not within 30 days".
 """
@@ -38,6 +38,7 @@ class ErrorPattern(StrEnum):
 
     NEGLECT_CONTEXT = "neglect_context"
     INACCURATE_POSITION = "inaccurate_position"
+    UNCHANGED = "same_without_context"  # by rule only
     OTHER = "other"
     UNDECIDED = "undecided"
 
@@ -45,9 +46,11 @@ class ErrorPattern(StrEnum):
 PATTERN_NAMES = {
     ErrorPattern.NEGLECT_CONTEXT: "neglects the context",
     ErrorPattern.INACCURATE_POSITION: "looks at the wrong place",
+    ErrorPattern.UNCHANGED: "same without the context",
     ErrorPattern.OTHER: "other",
     ErrorPattern.UNDECIDED: "undecided",
 }
+_BY_RULE = "by rule"
 _WORDS = {
     "neglect": ErrorPattern.NEGLECT_CONTEXT,
     "position": ErrorPattern.INACCURATE_POSITION,
@@ -68,14 +71,20 @@ class RunPatterns:
     method: str
     errors: dict[SampleKey, JudgedError]
 
+    @property
+    def possible(self) -> set[ErrorPattern]:
+        """The patterns that this method can find."""
+        by_rule = {ErrorPattern.UNCHANGED, ErrorPattern.OTHER, ErrorPattern.UNDECIDED}
+        return by_rule if self.method == _BY_RULE else {*ErrorPattern} - {ErrorPattern.UNCHANGED}
+
 
 def find_error_patterns(
     wrong: Sequence[Prediction], judge: Judge | None, *, without_context: AnswersWithoutContext | None = None
 ) -> list[JudgedError]:
     """Find the error pattern of each wrong prediction, in order; UserError if the judge does not answer.
 
-    Without a judge the rule decides: an answer that is the same without the context is neglect, an unrecognised one is
-    other, and the rest is undecided.
+    Without a judge the rule finds answers that are the same without the context. An unrecognised one is other, and the
+    rest is undecided.
     """
     if judge is None:
         return [_by_rule(prediction, without_context or {}) for prediction in wrong]
@@ -107,7 +116,7 @@ def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> 
     if other is None:
         return JudgedError(undecided, "no answer without the context to compare with")
     if same_answers(other, prediction.answer):
-        return JudgedError(ErrorPattern.NEGLECT_CONTEXT, "the answer is the same without the context")
+        return JudgedError(ErrorPattern.UNCHANGED, "the answer is the same without the context")
     return JudgedError(undecided, "the answer is another without the context, so the context was used")
 
 
@@ -174,7 +183,7 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
             f"{len(strangers)} are in one only, such as {strangers[0][1]!r} of {strangers[0][0]}",
             remedy=again,
         )
-    method = "by rule" if content.estimated_by_rule else content.judge.get("model") or content.judge.get("backend")
+    method = _BY_RULE if content.estimated_by_rule else content.judge.get("model") or content.judge.get("backend")
     return RunPatterns(str(method), {key: found[key] for key in wrong})
 
 

@@ -46,13 +46,14 @@ def _counts(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> I
 
 
 def pattern_table(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Table:
-    lines = []
+    lines, possible = [], set[str]().union(*(own.possible for own in patterns.values()))
+    parts = [part for part in PATTERN_PARTS if part.key in possible]
     for relation, label, counts, samples in _counts(runs, patterns):
         wrong = counts.total()
-        found = [counts[part.key] for part in PATTERN_PARTS]
+        found = [counts[part.key] for part in parts]
         shares = [f"{percent(count / wrong)} % ({count:,})" if wrong else NONE for count in found]
         lines.append((relation, [label, f"{wrong:,} ({percent(wrong / samples)} % of {samples:,})", *shares]))
-    return Table.in_blocks("relation", ["run", "wrong", *(part.name for part in PATTERN_PARTS)], lines)
+    return Table.in_blocks("relation", ["run", "wrong", *(part.name for part in parts)], lines)
 
 
 def pattern_figure(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Figure | None:

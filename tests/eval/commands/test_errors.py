@@ -33,7 +33,8 @@ def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServ
     assert lines[lines.index("temporal") + 1] == "run2(66.7%of3)100.0%(2)0.0%(0)0.0%(0)0.0%(0)"
     assert lines[lines.index("all") + 1] == "run3(60.0%of5)66.7%(2)0.0%(0)33.3%(1)0.0%(0)"
     written = _written(run)
-    assert written["counts"] == {"neglect_context": 2, "inaccurate_position": 0, "other": 1, "undecided": 0}
+    found = {"neglect_context": 2, "inaccurate_position": 0, "same_without_context": 0, "other": 1, "undecided": 0}
+    assert written["counts"] == found
     first = {"dataset": "stories", "id": "s1", "pattern": "neglect_context", "reason": "Look."}
     assert written["errors"][0] == first
 
@@ -44,14 +45,16 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     write_predictions(blind, tmp_path / "blind.jsonl")
     printed = output_of("errors", run, "--without-context", tmp_path / "blind.jsonl")
     assert "Estimated by rule" in printed
-    assert _written(run)["counts"] == {"neglect_context": 1, "inaccurate_position": 0, "other": 0, "undecided": 2}
+    found = {"neglect_context": 0, "inaccurate_position": 0, "same_without_context": 1, "other": 0, "undecided": 2}
+    assert _written(run)["counts"] == found
+    assert "neglect" not in printed, "the rule does not measure the paper's neglect"
     # What d2e eval left beside the predictions is found.
     blind = [prediction(1, False), prediction(2, False), choice(1, True)]
     write_recorded(blind, run / "eval" / "mini" / "without_context.jsonl")
     output_of("errors", run)
     written = _written(run)
     assert written["estimated_by_rule"] is True
-    assert written["counts"]["neglect_context"] == 2
+    assert written["counts"]["same_without_context"] == 2
     assert written["relations"]["causal"]["undecided"] == 1
     write_recorded([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
     error = refusal_of("errors", run)

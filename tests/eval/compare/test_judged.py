@@ -87,16 +87,16 @@ def test_a_prompt_shows_all_that_the_model_saw_and_wrote(changes: dict[str, Any]
 @pytest.mark.parametrize(
     ("own", "without", "pattern"),
     [
-        (wrong(), ["snow."], ErrorPattern.NEGLECT_CONTEXT),
+        (wrong(), ["snow."], ErrorPattern.UNCHANGED),
         (wrong(), ["rain"], ErrorPattern.UNDECIDED),
         (wrong(), None, ErrorPattern.UNDECIDED),
         (wrong(extraction="none"), ["the snow"], ErrorPattern.OTHER),
         (wrong(context=" "), ["the snow"], ErrorPattern.UNDECIDED),
-        (wrong(**SETS), ["c", "b"], ErrorPattern.NEGLECT_CONTEXT),
+        (wrong(**SETS), ["c", "b"], ErrorPattern.UNCHANGED),
         (wrong(**SETS), ["b"], ErrorPattern.UNDECIDED),
     ],
 )
-def test_by_rule_an_answer_that_needs_no_context_neglects_it(
+def test_by_rule_an_answer_that_needs_no_context_is_the_same_without_it(
     own: Prediction, without: list[str] | None, pattern: ErrorPattern
 ) -> None:
     answers = None if without is None else {("stories", "p0"): without}
