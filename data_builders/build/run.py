@@ -246,15 +246,14 @@ def _describe_split(rows: Samples, samples: list[EventSample], bad_rows: int) ->
 
 
 def _published_counts(state: Build, suite: Suite) -> list[dict[str, Any]]:
-    """Return the manifest's entry for each published count, in order: counts, why they differ, and remarks."""
+    """Return the manifest's entry for each published count, in order: the counts, and why they differ."""
     counts = Counter((row.relation, row.dataset, row.format) for row in state.rows.get(suite.split, []))
     entries = []
     for published in suite.published:
         obtained = counts[published.relation, published.dataset, published.format]
         reason = _why_different(state, suite, published) if obtained != published.count else ""
         kind = {"relation": published.relation, "dataset": published.dataset, "format": published.format}
-        remarks = "; ".join(filter(None, (reason, published.comment)))
-        entries.append({**kind, "published": published.count, "obtained": obtained, "reason": remarks})
+        entries.append({**kind, "published": published.count, "obtained": obtained, "reason": reason})
     return entries
 
 

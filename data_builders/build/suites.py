@@ -40,7 +40,6 @@ class PublishedCount:
     dataset: str
     format: Format
     count: int
-    comment: str = ""
 
 
 @dataclass(frozen=True)
