@@ -59,8 +59,8 @@ def score_answer(
     - nli: both metrics are 1 for the correct label and otherwise 0.
     - scq: against the one correct option.
     - mcq: exact match compares texts, which the paper leaves open: the options in the model's order against the
-      correct ones in the prompt's order. Set accuracy ignores the order. F1 compares the tokens of all named options with
-      those of all correct ones.
+      correct ones in the prompt's order. Set accuracy ignores the order. F1 compares the tokens of all named options
+      with those of all correct ones.
     - qa, chat: the best over the accepted answers.
 
     `gold_answers` are all correct options for mcq; `options` are in the order of the prompt.

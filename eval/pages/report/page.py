@@ -209,8 +209,8 @@ def _errors(runs: Sequence[ScoredRun], patterns: dict[str, RunPatterns]) -> Repo
     parts = [
         "Why wrong answers are wrong, in percent of each run's own wrong answers; a run that is wrong less often has "
         f"a smaller n. {'; '.join(ways)}.",
-        "By rule, errors are counted that stay the same without the context. This is not the paper's neglect, and only "
-        "a judge can tell a wrong place." * ("by rule" in methods.values()),
+        "By rule, errors are counted that stay the same without the context. This is not the paper's neglect, and "
+        "only a judge can tell a wrong place." * ("by rule" in methods.values()),
         "The runs' patterns were found in different ways: do not compare them." * (len({*methods.values()}) > 1),
         f"Not known for {', '.join(lacking)}." * bool(lacking),
     ]
