@@ -21,8 +21,8 @@ from eval.compare.judged import (
 from eval.compare.runs import load_runs
 
 _BY_RULE = (
-    "By rule, not by the paper's patterns: these wrong answers stay the same without the context (the model did not use "
-    "it, or guessed the same). An unrecognised answer is other, and the rest is undecided. Estimated by rule."
+    "Estimated by rule, which is not the paper's neglect: an answer is the same without the context if the model did "
+    "not use it, or guessed the same. An unrecognised answer is other, and the rest is undecided."
 )
 
 

@@ -1,8 +1,8 @@
 """What a judge says about a run's answers: why wrong ones are wrong, and whether free ones keep to their contexts.
 
 A judge sorts errors into the paper's patterns (section 2.2 and appendix C). There, neglect means that an answer
-hallucinates or deviates from the context. Without a judge another thing is measured, which has a name of its own: the
-answer stays the same without the context. Then the context had no part in it, or the model would have guessed the same.
+hallucinates or deviates from the context. Without a judge another thing is measured, which has its own name: the
+answer is the same without the context. Then the context had no part in it, or the model would have guessed the same.
 
 A judge's verdicts on free answers add what shares of words cannot tell: "within 30 days" from "not within 30 days".
 """

@@ -47,7 +47,7 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     assert "Estimated by rule" in printed
     found = {"neglect_context": 0, "inaccurate_position": 0, "same_without_context": 1, "other": 0, "undecided": 2}
     assert _written(run)["counts"] == found
-    assert "neglect" not in printed, "the rule does not measure the paper's neglect"
+    assert "neglects" not in printed, "the rule does not measure the paper's neglect"
     # What d2e eval left beside the predictions is found.
     blind = [prediction(1, False), prediction(2, False), choice(1, True)]
     write_recorded(blind, run / "eval" / "mini" / "without_context.jsonl")
