@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "dependencies.md"
 BEGIN, END = "<!-- licences: written by make licences -->", "<!-- end of licences -->"
-_LEFT_OUT = ("dev", "vllm", "serve", "bench", "train-gpu", "trackers")  # not installed here, or the sum of others
+_LEFT_OUT = ("dev", "vllm", "serve", "train-gpu", "trackers")  # not installed here, or the sum of others
 _SAME = {
     "MIT License": "MIT", "The MIT License (MIT)": "MIT", "Apache Software License": "Apache-2.0",
     "Apache 2.0 License": "Apache-2.0", "Apache Software License 2.0": "Apache-2.0",

@@ -22,6 +22,7 @@ from d2e_sft.util.progress import Progress
 Messages = list[dict[str, str]]
 Form = Literal["chat", "one_turn", "completion"]
 FORMS: tuple[Form, ...] = get_args(Form)
+EndOfTurn = Literal["token", "template"]
 CUE = "Answer:"
 _SEVERAL = 100  # prompts, whose progress is shown
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -132,19 +133,35 @@ class ChatEncoder:
 
 def end_of_turn_id(tokenizer: Any) -> int:
     """Return the token with which the chat template ends an assistant's turn, by default `eos_token_id`."""
-    probe = "reply"
-    text = rendered(tokenizer, [{"role": "user", "content": "question"}, {"role": "assistant", "content": probe}])
     # An end-of-turn token may be a special added token that is not listed among the special tokens.
     added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
     special = added | set(tokenizer.all_special_ids)
+    tail = tokenizer(_end_of_turn(tokenizer), add_special_tokens=False)["input_ids"]
+    closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
+    return _end_of_text_id(tokenizer) if closing is None else closing
+
+
+def ending_ids(tokenizer: Any, closing: int, end: EndOfTurn) -> list[int]:
+    """Return the tokens that end a trained answer: `closing`, or all that the template writes after it.
+
+    Like TRL's, the second may end in a line break. If the template does not write `closing`, that is all.
+    """
+    if end == "token" or not getattr(tokenizer, "chat_template", None):
+        return [closing]
+    written = list(tokenizer(_end_of_turn(tokenizer), add_special_tokens=False)["input_ids"])
+    return written if closing in written else [closing]
+
+
+def _end_of_turn(tokenizer: Any) -> str:
+    """Return what the chat template writes after the last answer."""
+    probe = "reply"
+    text: str = rendered(tokenizer, [{"role": "user", "content": "question"}, {"role": "assistant", "content": probe}])
     if probe not in text:
         raise UserError(
             f"tokenizer of {tokenizer.name_or_path!r}: its chat template omits the messages",
             remedy="use a chat template that writes each message's content",
         )
-    tail = tokenizer(text[text.rindex(probe) + len(probe) :], add_special_tokens=False)["input_ids"]
-    closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
-    return _end_of_text_id(tokenizer) if closing is None else closing
+    return text[text.rindex(probe) + len(probe) :]
 
 
 def merged_stop_ids(configured: int | list[int] | None, end_of_turn: int | None) -> list[int]:
@@ -210,10 +227,13 @@ def marks_turns(tokenizer: Any) -> bool:
     return isinstance(template, str) and _GENERATION.search(template) is not None
 
 
-def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple[list[int], list[bool]]:
+def turn_tokens(
+    tokenizer: Any, messages: Messages, *, only_last: bool, end_of_turn: EndOfTurn = "token"
+) -> tuple[list[int], list[bool]]:
     """Return the tokens of a conversation and whether each is trained on, up to the last trained token.
 
-    Its last turn is an assistant's; `only_last` trains only on that one. Raises UserError if the template omits an
+    Its last turn is an assistant's; `only_last` trains only on that one. A template that marks answers decides which
+    tokens end a turn; otherwise `end_of_turn` does, see `ending_ids`. Raises UserError if the template omits an
     assistant turn or changes it when a turn is added, or the tokenizer is slow.
     """
     if not tokenizer.is_fast:
@@ -226,7 +246,7 @@ def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple
         encoded = rendered(tokenizer, messages, **options)
         ids, marks = list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]
     else:
-        ids, marks = _found(tokenizer, messages)
+        ids, marks = _found(tokenizer, messages, end_of_turn)
     if True not in marks:
         raise _unfit(tokenizer, len(messages))
     end = len(marks) - marks[::-1].index(True)
@@ -238,17 +258,21 @@ def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple
     return ids[:end], marks[:end]
 
 
-def _found(tokenizer: Any, messages: Messages) -> tuple[list[int], list[bool]]:
+def _found(tokenizer: Any, messages: Messages, end_of_turn: EndOfTurn) -> tuple[list[int], list[bool]]:
     text = rendered(tokenizer, messages)
     turns = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
-    spans = [_span(tokenizer, messages, number, text) for number in turns]
+    written = _end_of_turn(tokenizer) if end_of_turn == "template" else ""
+    spans = [_span(tokenizer, messages, number, text, written) for number in turns]
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     marks = [any(end > first and start < last for first, last in spans) for start, end in encoded["offset_mapping"]]
     return list(encoded["input_ids"]), marks
 
 
-def _span(tokenizer: Any, messages: Messages, number: int, text: str) -> tuple[int, int]:
-    """Return where in the text an assistant turn begins (after its prompt) and ends (with its end-of-turn token)."""
+def _span(tokenizer: Any, messages: Messages, number: int, text: str, written: str) -> tuple[int, int]:
+    """Return where in the text an assistant turn begins (after its prompt) and ends.
+
+    It ends with what the template has `written` after the last answer if that follows, or with the end-of-turn token.
+    """
     content = messages[number]["content"].strip()
     prompt = rendered(tokenizer, messages[:number], add_generation_prompt=True)
     cut = rendered(tokenizer, messages[: number + 1])
@@ -258,6 +282,8 @@ def _span(tokenizer: Any, messages: Messages, number: int, text: str) -> tuple[i
         if at < 0 or whole[start:at].strip():
             raise _unfit(tokenizer, number + 1)
     end = at + len(content)
+    if written and text.startswith(written, end):
+        return start, end + len(written)
     closing = tokenizer.convert_ids_to_tokens(end_of_turn_id(tokenizer))
     if text[end:].lstrip().startswith(closing):
         end = text.index(closing, end) + len(closing)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import ChatEncoder, marks_turns, turn_tokens
+from d2e_sft.data.chat_template import ChatEncoder, EndOfTurn, ending_ids, marks_turns, turn_tokens
 from d2e_sft.data.prompts import PromptSet, candidate_responses, view_context
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
@@ -15,7 +15,7 @@ from d2e_sft.util.errors import UserError
 
 @dataclass(frozen=True)
 class EncodedSample:
-    """The token ids of each view's prompt, and of the answer with its end-of-turn token.
+    """The token ids of each view's prompt, and of the answer with the end of its turn.
 
     Attributes:
         content: Per answer token, False for the response form ("The answer is:") and the end of the turn. The token in
@@ -38,18 +38,29 @@ class EncodedSample:
 
 
 class ViewEncoder:
-    """Turns samples into token views, `original` first; with `prefers` it also encodes rejected answers."""
+    """Turns samples into token views, `original` first; with `prefers` it also encodes rejected answers.
+
+    `ends` says what ends an answer that is trained on, see `ending_ids`.
+    """
 
     prefers = False
 
     def __init__(
-        self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View], *, encoder_decoder: bool = False
+        self,
+        tokenizer: Any,
+        prompt_set: PromptSet,
+        views: Sequence[View],
+        *,
+        encoder_decoder: bool = False,
+        ends: EndOfTurn = "token",
     ) -> None:
         self.chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=prompt_set.as_text)
         self.tokenizer = tokenizer
         self.prompt_set = prompt_set
         self.views = tuple(views)
         self.end_of_turn = self.chat.end_of_turn
+        self._ends: EndOfTurn = "token" if self.chat.plain else ends
+        self._ending = ending_ids(tokenizer, self.end_of_turn, self._ends)
 
     def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
         """Encode all views of a sample; `max_length` cuts the end of contexts, which may not be enough."""
@@ -81,9 +92,9 @@ class ViewEncoder:
         return EncodedSample(prompts, answer, content=self.answer_content(sample))
 
     def answer_ids(self, sample: EventSample) -> list[int]:
-        """Return the response and its end-of-turn token."""
+        """Return the response and the end of its turn."""
         text = self.prompt_set.response(sample)
-        return [*self._tokens(text)[self._given(sample) :], self.end_of_turn]
+        return [*self._tokens(text)[self._given(sample) :], *self._ending]
 
     def option_ids(self, sample: EventSample) -> tuple[list[list[int]], int]:
         """Return the response to each candidate, without an end, and how many tokens of their form all share.
@@ -103,13 +114,14 @@ class ViewEncoder:
         """Return for each of the `answer_ids` whether it belongs to the answer, see `EncodedSample`."""
         text = self.prompt_set.response(sample)
         start, given = self.prompt_set.answer_start(sample), self._given(sample)
+        ended = [False] * len(self._ending)
         if self.tokenizer.is_fast:
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-            return [*(end > start for _, end in encoded["offset_mapping"][given:]), False]
+            return [*(end > start for _, end in encoded["offset_mapping"][given:]), *ended]
         # A slow tokenizer has no offsets: compare with the tokens of the response form on its own.
         ids, form = (self._tokens(part) for part in (text, text[:start]))
         fixed = _common(ids, form)
-        return [*(i >= fixed for i in range(given, len(ids))), False]
+        return [*(i >= fixed for i in range(given, len(ids))), *ended]
 
     def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
         """Return the prompt of a view; contexts are cut to keep it within `budget` tokens."""
@@ -171,7 +183,7 @@ class ViewEncoder:
             messages = self.prompt_set.messages(sample, view, context=context)
             answered = [*messages, {"role": "assistant", "content": self.prompt_set.response(sample)}]
             only_last = sample.conversation is not None and sample.conversation.loss == "last"
-            return turn_tokens(self.tokenizer, answered, only_last=only_last)
+            return turn_tokens(self.tokenizer, answered, only_last=only_last, end_of_turn=self._ends)
 
         ids, trained = encode(None)
         if max_length is None or len(ids) <= max_length:

@@ -38,6 +38,7 @@ _FROM_OTHER_SECTIONS = {
     "form": ("data", "form"),
     "max_length": ("data", "max_length"),
     "overlong": ("data", "overlong"),
+    "end_of_turn": ("data", "end_of_turn"),
     "decoding_alpha": ("eval", "alpha"),
     "max_new_tokens": ("eval", "max_new_tokens"),
 }
@@ -99,7 +100,7 @@ _Keys: Any = make_dataclass("_Keys", _key_fields(), bases=(TrainingArguments,))
 class D2EConfig(_Keys):
     """Arguments of a `D2ETrainer`: those of transformers' TrainingArguments, recipe keys, and those below.
 
-    Recipe keys are those of the sections `train` and `d2e`, and seven of other sections, with a recipe's defaults;
+    Recipe keys are those of the sections `train` and `d2e`, and eight of other sections, with a recipe's defaults;
     `d2e recipes explain KEY` describes each.
 
     Args:
@@ -205,13 +206,16 @@ class D2EConfig(_Keys):
     def of(cls, args: TrainingArguments, **more: Any) -> Self:
         """Complete transformers' or TRL's arguments with `more` and this class's defaults; `D2EConfig`s are returned.
 
-        Raises UserError for a changed argument of TRL that is not supported.
+        The objective of TRL's SFTConfig is `sft`, unless `more` has one. Raises UserError for a changed argument of
+        TRL that is not supported.
         """
         if isinstance(args, cls):
             return args
         if not isinstance(args, TrainingArguments):
             raise UserError(f"args: got {args!r:.60}; expected a D2EConfig", 'give D2EConfig("runs/mine", …)')
-        known, given = {one.name for one in fields(cls) if one.init}, dict[str, Any]()
+        known = {one.name for one in fields(cls) if one.init}
+        of_sft = "SFTConfig" in (base.__name__ for base in type(args).__mro__)
+        given: dict[str, Any] = {"objective": "sft"} if of_sft else {}
         for one in fields(args):
             value = getattr(args, one.name) if one.init else None
             default = one.default_factory() if one.default_factory is not MISSING else one.default

@@ -135,7 +135,9 @@ def encode_rows(
     """
     config, data = loaded.model.config, recipe.data
     wording, encoder_decoder = load_prompt_set(data.prompt_set, data.form), config.is_encoder_decoder
-    encoder = ViewEncoder(loaded.tokenizer, wording, recipe.d2e.views, encoder_decoder=encoder_decoder)
+    encoder = ViewEncoder(
+        loaded.tokenizer, wording, recipe.d2e.views, encoder_decoder=encoder_decoder, ends=data.end_of_turn
+    )
     encoder.prefers = recipe.d2e.prefers
     try:
         rows = encode_samples(
@@ -181,7 +183,7 @@ def warn_without_contexts(recipe: Recipe, samples: Iterable[EventSample]) -> Non
     if subtracts and not any(sample.context for sample in samples):
         warn(
             f"no training row has a context, so the objective {objective} has nothing to subtract; give rows a "
-            "context, or train with d2e.objective=sft"
+            "context (in messages, between <context> and </context>), or train with d2e.objective=sft"
         )
 
 
