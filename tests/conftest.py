@@ -1,4 +1,4 @@
-"""For all tests: no waiting for the Hub, and the folder of published data."""
+"""For all tests: no waiting for the Hub, the folder of published data, and a judge with its server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.judge_server import judge, judge_environment, server
+
+__all__ = ["judge", "judge_environment", "server"]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Removed from the environment, so that builds in tests use made-up files.

@@ -5,13 +5,16 @@
         "no such file": lambda tmp: refusal_of("train", tmp / "missing.yaml"),
     })
 
-`D2E_UPDATE=1 python -m pytest FILE` writes the snapshot, whose diff is read like any other.
+Where the calls are command lines, the table is the YAML file alone: `refused_lines(__file__)` tries each of its keys.
+`D2E_UPDATE=1 python -m pytest FILE` writes the messages, whose diff is read like any other.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 import yaml
 
 from d2e_sft.util.errors import UserError
+from tests.command import refusal_of
 
 Call = Callable[[Path], Any]
 
@@ -43,20 +47,56 @@ _Dumper.add_representer(
 )
 
 
+class Snapshot:
+    """The messages in a test module's YAML file, by name; with D2E_UPDATE they are those found."""
+
+    def __init__(self, module: str) -> None:
+        self.file = Path(module).with_suffix(".yaml")
+        self.expected = yaml.safe_load(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
+
+    def check(self, name: str, found: str, names: Iterable[str]) -> None:
+        """Assert that a message is the expected one; `names` are all that the file has."""
+        if os.environ.get("D2E_UPDATE"):
+            self.expected[name] = found
+            kept = {key: self.expected[key] for key in names if key in self.expected}
+            text = yaml.dump(kept, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=110)
+            self.file.write_text(text, encoding="utf-8")
+        assert found == self.expected.get(name)
+
+
 def messages_of(module: str, calls: Mapping[str, Call]) -> Callable[..., None]:
     """A test for each call: its message is that in `<module>.yaml`. A call takes the test's own folder."""
-    snapshot = Path(module).with_suffix(".yaml")
-    expected = yaml.safe_load(snapshot.read_text(encoding="utf-8")) if snapshot.is_file() else {}
+    snapshot = Snapshot(module)
 
     @pytest.mark.parametrize("name", calls)
     def test(name: str, tmp_path: Path) -> None:
-        found = message_of(calls[name], tmp_path)
-        if os.environ.get("D2E_UPDATE"):
-            expected[name] = found
-            kept = {key: expected[key] for key in calls if key in expected}
-            text = yaml.dump(kept, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=110)
-            snapshot.write_text(text, encoding="utf-8")
-        assert found == expected.get(name)
+        snapshot.check(name, message_of(calls[name], tmp_path), calls)
+
+    return test
+
+
+def words_of(line: str, places: Mapping[str, Path]) -> list[str]:
+    """The words of a command line; a name in capitals is the path of that place."""
+    return shlex.split(re.sub(r"[A-Z][A-Z0-9_]+", lambda found: str(places.get(found[0], found[0])), line))
+
+
+def refused_lines(module: str) -> Callable[..., None]:
+    """A test for each command line that is a key of `<module>.yaml`: it has that message, and writes nothing.
+
+    The fixture `places` maps the names in capitals to paths.
+    """
+    snapshot = Snapshot(module)
+    lines = list(snapshot.expected)
+
+    @pytest.mark.parametrize("line", lines)
+    def test(line: str, places: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        message = refusal_of(*words_of(line, places))
+        assert len(re.findall(r"^(?:d2e: e|E)rror: ", message, re.MULTILINE)) == 1
+        assert not list(tmp_path.iterdir()), "a refused command leaves no folder behind"
+        for name, path in sorted(places.items(), key=lambda place: -len(str(place[1]))):
+            message = message.replace(str(path), name)
+        snapshot.check(line, "\n".join(part.rstrip() for part in message.strip().splitlines()), lines)
 
     return test
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from d2e_sft import cli
-from d2e_sft.data.sample import read_samples
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import log_history, make_world, scores_of, write_recipe
 from tests.tiny import make_samples
@@ -102,46 +101,6 @@ def test_overwriting_never_costs_more_than_the_run(
     assert (mine / "eval" / "metrics.py").is_file()
     if "the loss became" not in said:
         assert (run / "model.safetensors").is_file(), "a mistake in the call must not cost the earlier run"
-
-
-@pytest.fixture(scope="module")
-def bad_inputs(world: Path) -> dict[str, Path]:
-    folder = world / "bad"
-    shutil.copytree(world / "model", folder / "cut_model")
-    (folder / "cut_model" / "model.safetensors").write_bytes(b"cut")
-    (folder / "cut.parquet").write_bytes((world / "bench" / "train.parquet").read_bytes()[:500])
-    good = [sample.model_dump() for sample in read_samples(world / "bench" / "test.parquet")]
-    _write_jsonl(folder / "bad_label.jsonl", [{**good[5], "answers": ["maybe"]}])
-    own = {path.stem: path for path in folder.iterdir()}
-    return {"run": world / "run.yaml", "model": world / "model", "bench": world / "bench", **own}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["train", "{run}", "d2e.aplha=1"], "unknown key 'd2e.aplha'"),
-        (["train", "{run}", "model.name=nobody/no-such-model", "train.output_dir=x"], "model 'nobody/no-such-model'"),
-        (["train", "{run}", "model.name=./nowhere", "train.output_dir=x"], "no such folder"),
-        (["train", "{run}", "model.name=builtin:smolm", "train.output_dir=x"], "no such builtin"),
-        (["train", "{run}", "data.train={cut}", "train.output_dir=x"], "not a readable Parquet file"),
-        (["eval", "{model}", "--bench", "{bad_label}"], "expected one of ['positive', 'negative']"),
-        (["eval", "{model}", "--bench", "nowhere"], "benchmark 'nowhere': no such file or folder"),
-        (["eval", "{cut_model}", "--bench", "{bench}"], "cannot be loaded (SafetensorError"),
-        (["eval", "{model}", "--bench", "{bench}", "--out", "{cut}"], "cut.parquet"),
-        (["train", "{run}", "data.train={bench}", "train.output_dir=x"], "is a folder; expected a file"),
-        (["train", "nowhere.yaml"], "nowhere.yaml: no such recipe"),
-        (["compare", "nowhere"], "nowhere"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_bad_input_ends_in_one_message_without_traceback(
-    bad_inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    printed = refusal_of(*(argument.format(**bad_inputs) for argument in arguments))
-    assert said in printed
-    assert printed.count("error:") == 1
-    assert not list(tmp_path.iterdir()), "a refused command leaves no folder behind"
 
 
 def _write_jsonl(file: Path, rows: list[dict[str, Any]]) -> None:

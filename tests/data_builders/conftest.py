@@ -13,9 +13,8 @@ import pytest
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from tests.hub_server import hub
-from tests.judge_server import judge, judge_environment, server
 
-__all__ = ["hub", "judge", "judge_environment", "server"]
+__all__ = ["hub"]
 _RAW_FILES = Path(__file__).parent / "raw_files"
 
 

@@ -1,4 +1,4 @@
-"""What the tests in this folder share: the judge and its server, and a tiny model with a benchmark."""
+"""What the tests in this folder share: a tiny model with a benchmark, and the prompts that it decodes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from tests.factories import make_world
-from tests.judge_server import judge, judge_environment, server
-
-__all__ = ["judge", "judge_environment", "server", "world"]
 
 
 @pytest.fixture(scope="module")

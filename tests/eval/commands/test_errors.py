@@ -116,17 +116,3 @@ def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer
     assert "error patterns: 3 requests" in printed
     assert server.requests == []
     assert not (run / "eval/mini/error_patterns.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--estimate"], "--estimate without a judge"),
-        (["--bench", "mini2"], "Did you mean 'mini'?"),
-        (["--without-context", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["--judge-model", "m"], "not supported by --judge rules"),
-    ],
-)
-def test_wrong_options_are_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
-    error = refusal_of("errors", _run_folder(tmp_path), *arguments)
-    assert message in error

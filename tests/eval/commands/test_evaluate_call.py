@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from d2e_sft.data.sample import write_samples
 from tests.chat_samples import chat_sample
-from tests.command import call, output_of, refusal_of
-from tests.factories import bench_row, save_bench
+from tests.command import call, output_of
 from tests.judge_server import JudgeServer
 
 GIVEN = ("--judge", "openai", "--judge-model", "m")
@@ -30,24 +27,3 @@ def test_finished_results_are_judged_without_decoding(tmp_path: Path, world: Pat
     judged = json.loads(file.read_text())
     assert judged["judge"] == {"backend": "openai", "model": "m"}
     assert [one["verdict"]["reason"] for one in judged["answers"]] == ["It says so."] * 3
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ((), "has no row of format qa or chat with a context, and a judge reads free"),
-        (("--without-context",), "--judge with --without-context: a judge reads answers that were generated from"),
-        (("--answer", "likelihood"), "--judge with --answer likelihood: "),
-        (("--launch", "ddp", "--processes", "2"), "--judge with --launch ddp: one process asks a judge"),
-        (("--judge-dtype", "float32"), "not supported by --judge openai"),
-    ],
-)
-def test_what_leaves_nothing_to_judge_is_refused_before_a_model_is_loaded(
-    more: tuple[str, ...], said: str, tmp_path: Path, server: JudgeServer
-) -> None:
-    save_bench(tmp_path / "bench", [bench_row(n) for n in (1, 3)])
-    common = ("--bench", tmp_path / "bench", "--out", tmp_path / "run", *GIVEN, "--judge-url", server.url)
-    assert said in refusal_of("eval", "no/model", *common, *more)
-    assert not (tmp_path / "run").exists()
-    error = refusal_of("eval", "no/model", "--bench", "wiqa", *GIVEN, "--judge-url", server.url)
-    assert "--judge with --bench wiqa" in error

@@ -11,7 +11,7 @@ from lm_eval.tasks import TaskManager
 
 from d2e_sft.cli import run
 from eval.commands.lm_eval import TASKS
-from tests.command import d2e, output_of, program
+from tests.command import d2e, program
 from tests.eval.lm_eval.rows import ROWS, save_rows
 from tests.tiny import save_tiny_model
 
@@ -47,10 +47,6 @@ def test_the_harness_finds_these_tasks_beside_the_users_own(
     monkeypatch.setattr(sys, "argv", ["d2e"])
     assert d2e("lm-eval", *given) == 0
     assert sys.argv == ["lm_eval", *passed_on]
-
-
-def test_without_arguments_it_says_where_the_tasks_are() -> None:
-    assert str(TASKS) in output_of("lm-eval")
 
 
 def print_models() -> None:

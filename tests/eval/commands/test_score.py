@@ -121,21 +121,3 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(tmp_path: Path) ->
     assert "two against one: accuracy +50.0" in output_of("compare", *runs)
     assert "Δ to two" in output_of("compare", *runs, "--reference", "two", "--wide", "--json", tmp_path / "c.json")
     assert json.loads((tmp_path / "c.json").read_text())["labels"] == ["two", "one"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--names", "A"), "expected 2 different names"),
-        (("--names", "A,A"), "expected 2 different names"),
-        (("--plot", "p.html"), "not a kind of picture"),
-        (("--out", "run"), "got 2 files of predictions; expected one"),
-        (("--json", "-", "--latex", "-"), "only one can be printed"),
-        (("--template", "t.csv"), "expected no PREDICTIONS"),
-    ],
-)
-def test_options_that_do_not_fit_several_files_are_refused_before_scoring(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    files = [tmp_path / "none-1.csv", tmp_path / "none-2.csv"]
-    assert message in refusal_of("score", "wiqa", *files, "--gold", tmp_path, *arguments)

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.data.built import taggers
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
-from tests.command import call, output_of, refusal_of
+from tests.command import call, output_of
 from tests.data_builders.own_rows import write
 from tests.factories import scores_of
 from tests.tiny import make_sample, make_samples, save_tiny_model
@@ -104,27 +104,3 @@ def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Pat
     assert all("swapped" in row.meta for row in swapped)
     assert [row.subset for row in swapped] == ["conflict", "unknown", "conflict", "unknown"] * 2
     assert [row.meta.get("tag", {}).get("model") for row in swapped] == ["m"] * 8
-
-
-@pytest.mark.parametrize(
-    ("data", "out", "model", "message"),
-    [
-        ("tagged", "again", "model", "12 of 12 rows have a subset or a habit already"),
-        ("mine", "mine", "model", "is also the input"),
-        ("mine/train.parquet", "mine", "model", "cannot write a file without an ending"),
-        ("mine/train.parquet", "rows.csv", "model", "cannot write .csv"),
-        ("mine.csv", "out.jsonl", "model", "cannot read .csv"),
-        ("nothing", "again", "model", "no such file"),
-        ("mine", "tagged", "model", "tagged: already contains a build"),
-        ("mine/train.parquet", "tagged/train.parquet", "model", "train.parquet: already exists"),
-        ("mine", "again", "no-model", "no-model"),
-    ],
-)
-def test_what_cannot_be_tagged_is_refused(world: Path, data: str, out: str, model: str, message: str) -> None:
-    assert message in refusal_of("data", "tag", world / data, "--model", world / model, "--out", world / out)
-    assert not (world / "again").exists()
-
-
-def test_samples_that_would_not_be_drawn_are_refused(world: Path) -> None:
-    given = ("data", "tag", world / "mine", "--model", world / "model", "--out", world / "again", "--samples", 3)
-    assert "--samples 3 with --confidence probability: no answers are drawn" in refusal_of(*given)

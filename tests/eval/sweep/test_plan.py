@@ -14,7 +14,7 @@ from eval.sweep.plan import Point, Sweep, data_folder, plan_sweep, split_values
 from eval.sweep.run import refuse_other_sweep, save_record
 from eval.sweep.spec import read_spec
 from tests.command import output_of, refusal_of
-from tests.eval.fake_sweeps import planned, write_sweep
+from tests.eval.fake_sweeps import planned
 
 PROBED = """
 build: --datasets habit habit.strength={strength} --seed {seed}
@@ -120,50 +120,26 @@ def test_words_choose_values_of_axes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        ("", ["d2e.aplha=0.1,0.2"], "unknown key 'd2e.aplha'[^\n]*Did you mean 'alpha'"),
-        ("", ["d2e.alpha=0.1,high"], "d2e.alpha: got 'high'"),
-        ("", ["d2e.alpha=0.1,,1"], "separated by single commas"),
-        ("", ["d2e.alpha="], "separated by single commas"),
-        ("", ["d2e.alpha=0.1,"], "separated by single commas"),
-        ("", ["d2e.alpha=1", "d2e.alpha=2"], "given twice"),
-        ("", ["train.output_dir=a,b"], "has its own folder"),
-        ("", ["model.lora.target_modules=[a,b"], "separated by single commas"),
-        ("", ["model.name='a,b"], "separated by single commas"),
-        ("", ["model.name=a/b,a:b"], "'name=a-b': is that of two points"),
-        ("", ["eval.max_samples=10,20"], "changes how a model is scored"),
-        ("", ["train.per_device_train_batch_size=8,9"], "multiple of train.per_device_train_batch_size=9"),
-        ("", [], "without an axis"),
-        (NAMED, ["sfd"], "'sfd': neither a run of the sweep nor an override. Did you mean 'sft'"),
-        (PROBED, ["wey=sft"], "axis 'wey': unknown; expected one of seed, strength, data, way. Did you mean 'way'"),
-        (PROBED, ["way=sfd"], "way=sfd: expected one of sft, d2e. Did you mean 'sft'"),
-        ("runs: {a: {}, a-b: {}}\nevaluations: {'': {}, -b: {}}", [], "'a-b': is that of two points"),
-        ("runs: {a/b: {}}", [], "the name 'a/b': cannot be a folder"),
-        ("runs: {sft: {}}\ncomparisons: {main: [sfd]}", [], "main: no point 'sfd'. Did you mean 'sft'"),
+        (NAMED, "sfd", "'sfd': neither a run of the sweep nor an override. Did you mean 'sft'"),
+        (PROBED, "wey=sft", "axis 'wey': unknown; expected one of seed, strength, data, way. Did you mean 'way'"),
+        (PROBED, "way=sfd", "way=sfd: expected one of sft, d2e. Did you mean 'sft'"),
+        ("runs: {a: {}, a-b: {}}\nevaluations: {'': {}, -b: {}}", "", "'a-b': is that of two points"),
+        ("runs: {a/b: {}}", "", "the name 'a/b': cannot be a folder"),
+        ("runs: {sft: {}}\ncomparisons: {main: [sfd]}", "", "main: no point 'sfd'. Did you mean 'sft'"),
+        ("runs: {a: {overides: {}}}", "", "not a valid sweep.*overides: expected section.key"),
+        ("runs: {a: {train.output_dir: x}}", "", "every training of a sweep has its own folder"),
+        ("runs: {a: {evaluations: {'': {alpha: -1}}}}", "", "greater than or equal to 0"),
+        ("runs: {a: {evaluations: {'': {decoder: cda}}}}", "", "Did you mean 'cad'?"),
+        ("runs: {a: {evaluations: {'': {decoder: cad, alpha: 1}}}}", "", "alpha 1 with the decoder cad"),
+        ("axes: {number: [3, 4]}\nprobe: {reference: {number: 3}}", "", "needs one named seed"),
+        ("axes: {seed: [3, 4], way: [sft]}\nprobe: {reference: {way: sfd}}", "", "way=sfd: expected one of sft"),
+        ("axes: {seed: [3, 4]}\nprobe: {reference: {}}", "", "reference: got {}"),
+        ("axes: {seed: [3, 4]}\nrows: x.json", "", "not a valid sweep.*rows"),
     ],
 )
-def test_a_call_that_fits_nothing_is_refused(tmp_path: Path, text: str, words: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        planned(tmp_path, *words, text=text)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("runs: {a: {overides: {}}}", "overides: expected section.key"),
-        ("runs: {a: {train.output_dir: x}}", "every training of a sweep has its own folder"),
-        ("runs: {a: {evaluations: {'': {alpha: -1}}}}", "greater than or equal to 0"),
-        ("runs: {a: {evaluations: {'': {decoder: cda}}}}", "Did you mean 'cad'?"),
-        ("runs: {a: {evaluations: {'': {decoder: cad, alpha: 1}}}}", "alpha 1 with the decoder cad"),
-        ("axes: {number: [3, 4]}\nprobe: {reference: {number: 3}}", "needs one named seed"),
-        ("axes: {seed: [3, 4], way: [sft]}\nprobe: {reference: {way: sfd}}", "way=sfd: expected one of sft"),
-        ("axes: {seed: [3, 4]}\nprobe: {reference: {}}", "reference: got {}"),
-        ("axes: {seed: [3, 4]}\nrows: x.json", "rows"),
-    ],
-)
-def test_a_file_that_is_not_valid_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match="not a valid sweep") as error:
-        read_spec(write_sweep(tmp_path, text))
-    assert said in str(error.value)
+def test_a_file_or_a_word_that_fits_nothing_is_refused(tmp_path: Path, text: str, words: str, said: str) -> None:
+    with pytest.raises(UserError, match=f"(?s){said}"):
+        planned(tmp_path, *words.split(), text=text)
 
 
 PLAN = str(Path(__file__).parents[3] / "launch/paper.yaml")

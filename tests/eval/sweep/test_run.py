@@ -151,26 +151,6 @@ def test_a_dry_run_lists_the_commands_and_writes_nothing(world: Path, tmp_path: 
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["d2e.alpha=1,2", "--suite", "piper"], "either --bench or --suite"),
-        (["d2e.alpha=1,2", "--eval-args", "--max-sample 5"], "--eval-args: No such option"),
-        (["d2e.alpha=1,2", "--eval-args", "--out 'a"], "No closing quotation"),
-        (["d2e.alpha=1,2", "--train-args", "--processes many"], "--train-args: Invalid value for '--processes'"),
-        (["d2e.alpha=1,2", "data.train=nowhere.jsonl"], "data.train='nowhere.jsonl': no such file"),
-        (["d2e.alpha=1,2", "--bench", "nowhere"], "--bench nowhere: no such file or folder"),
-    ],
-)
-def test_a_call_that_must_fail_is_refused_before_training(
-    world: Path, tmp_path: Path, words: list[str], said: str
-) -> None:
-    assert said in refusal_of(*sweep(world, tmp_path / "out"), *words)
-    assert not (tmp_path / "out").exists()
-    said = refusal_of("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--suite", "piper", "--eval-args", "--data x")
-    assert "d2e data build --suite piper --out x/piper" in said
-
-
 def named_runs(world: Path, folder: Path, **changes: Any) -> Path:
     content = {
         "recipe": str(world / "recipe.yaml"),

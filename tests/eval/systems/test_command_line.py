@@ -115,25 +115,6 @@ def test_a_run_leaves_predictions_that_score_the_same(
         assert "carries other gold" not in told
 
 
-@pytest.mark.parametrize(
-    ("system", "options", "message"),
-    [
-        ("crepe", ("prompt=poem",), "prompt: got 'poem'"),
-        ("crepe", ("split=test",), "holds no data_test_v2.json"),
-        ("crepe", ("entities=predicted", "entities_file=none.json"), "none.json: cannot be read"),
-        ("crepe", ("prompt=cot", "--answer", "likelihood"), "prompts with options: --bench crepe --set prompt=yes_no"),
-        ("boxes", ("--num-beams", "3"), "this model has only a decoder"),
-        ("boxes", ("--num-beams", "3", "--alpha", "0.5"), "num_beams=3 with debiased decoding"),
-        ("wiqa", ("file=dev.jsonl",), "holds no dev.jsonl"),
-        ("openpi2", ("task=clusters",), "holds no dev_data_mini_entity.json"),
-    ],
-)
-def test_a_wrong_call_is_one_message(bench: Bench, system: str, options: tuple[str, ...], message: str) -> None:
-    said = bench.of(system).evaluate(*options, status=1)
-    assert message in said
-    assert "Traceback" not in said
-
-
 def test_another_gold_in_the_predictions_is_reported(bench: Bench) -> None:
     bench.of("crepe").evaluate("prompt=text", "shots=0")
     save(bench.data / "data_dev_v2.json", with_predictions(GOLD, {("5", 2): [event(DARK, "more likely")]}))
