@@ -126,6 +126,9 @@ class DataSection(RecipeSection):
     """Leave the contexts out, as `d2e eval --without-context` does: the baseline that sees questions only (`sft`)."""
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training rows, taken evenly from the datasets; null takes all."""
+    balance: float | None = Field(default=None, gt=0, lt=1)
+    """Share of conflict rows among the aligned and conflict rows of an epoch, which repeats the rarer ones; null shows
+    each row once."""
     max_dev_samples: int | None = Field(default=None, ge=1)
     """Maximum number of rows of `data.dev`."""
     max_probe_samples: int | None = Field(default=None, ge=2)

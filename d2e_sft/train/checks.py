@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from d2e_sft.config.functions import load_function
 from d2e_sft.config.objectives import BASE, is_own
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.config.sections import fitting_micro_batch
+from d2e_sft.config.sections import TrainSection, fitting_micro_batch
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
@@ -54,15 +53,15 @@ class Steps:
 FEW_STEPS = 25  # the tutorials learn in 28 and 30 steps; 12 were too few (docs/reference/training.md)
 
 
-def notes_on_steps(train: Any, steps: Steps) -> list[str]:
+def notes_on_steps(recipe: Recipe, steps: Steps) -> list[str]:
     """Return warnings: the epochs make so few steps that a model learns little, or processes repeat samples."""
-    notes, at_once = list[str](), steps.micro_batch * steps.processes
+    train, notes, at_once = recipe.train, list[str](), steps.micro_batch * steps.processes
     if train.max_steps <= 0 and steps.total < FEW_STEPS:
         notes.append(
             f"{steps.total} optimiser steps are few: under {FEW_STEPS} a model learns little; remedy: "
             f"train.num_train_epochs={math.ceil(FEW_STEPS / steps.per_epoch)}"
         )
-    if steps.processes > 1 and not loads_whole_steps(train) and steps.samples % at_once:
+    if steps.processes > 1 and not loads_whole_steps(recipe) and steps.samples % at_once:
         notes.append(
             f"{steps.samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an "
             f"epoch repeats {at_once - steps.samples % at_once} samples of its beginning"
@@ -75,15 +74,17 @@ def count_processes(processes: int) -> str:
     return f"{processes} process{'es' * (processes > 1)}"
 
 
-def loads_whole_steps(train: Any) -> bool:
-    """Whether a process loads its share of a step at once, and cuts it by tokens or contexts."""
-    return train.micro_batch_tokens is not None or train.rows_per_context > 1
+def loads_whole_steps(recipe: Recipe) -> bool:
+    """Whether a process loads its share of a step at once: our own loader draws the rows, and cuts them."""
+    train = recipe.train
+    return train.micro_batch_tokens is not None or train.rows_per_context > 1 or recipe.data.balance is not None
 
 
-def count_steps(train: Any, samples: int, processes: int) -> Steps:
+def count_steps(recipe: Recipe, samples: int, processes: int) -> Steps:
     """Optimiser steps of a run over `samples` rows; a step that is loaded at once counts as one micro-batch."""
-    accumulation, micro_batch = accumulation_steps(train, processes), shared_micro_batch(train, processes)
-    at_once = train.batch_size // processes if loads_whole_steps(train) else micro_batch
+    train = recipe.train
+    accumulation, micro_batch = accumulation_steps(recipe, processes), shared_micro_batch(train, processes)
+    at_once = train.batch_size // processes if loads_whole_steps(recipe) else micro_batch
     micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
     per_epoch = math.ceil(micro_batches / accumulation)
     total = train.max_steps if train.max_steps > 0 else math.ceil(train.num_train_epochs * per_epoch)
@@ -91,8 +92,8 @@ def count_steps(train: Any, samples: int, processes: int) -> Steps:
     return Steps(samples, processes, micro_batch, accumulation, micro_batches, per_epoch, total, warmup)
 
 
-def shared_micro_batch(train: Any, processes: int) -> int:
-    """Return the samples of a forward pass, by a `TrainSection` or a `D2EConfig`.
+def shared_micro_batch(train: TrainSection, processes: int) -> int:
+    """Return the samples of a forward pass.
 
     It is `per_device_train_batch_size`, or less if that divides the batch, but not each process's share of it.
     """
@@ -101,13 +102,14 @@ def shared_micro_batch(train: Any, processes: int) -> int:
     return fitting_micro_batch(batch // processes, size) if is_shared else int(size)
 
 
-def accumulation_steps(train: Any, processes: int) -> int:
-    """Return the micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
+def accumulation_steps(recipe: Recipe, processes: int) -> int:
+    """Return the micro-batches per optimiser step and process.
 
     It is 1 if a process loads its share of a step at once, see `loads_whole_steps`. Raises UserError if `batch_size`
     cannot be split over the processes, in micro-batches of equal size.
     """
-    batch, at_once = train.batch_size, loads_whole_steps(train)
+    train, at_once = recipe.train, loads_whole_steps(recipe)
+    batch = train.batch_size
     size = 1 if at_once else shared_micro_batch(train, processes)
     if batch % (size * processes):
         key, fewer = "train.per_device_train_batch_size", max(n for n in range(1, processes + 1) if batch % n == 0)
@@ -162,7 +164,7 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
     if is_own(recipe.d2e.objective):
         load_function(recipe.d2e.objective, "objective")
     check_optimizer(recipe.train.optim)
-    accumulation_steps(recipe.train, processes)
+    accumulation_steps(recipe, processes)
 
 
 def check_optimizer(name: str) -> None:

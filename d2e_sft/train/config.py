@@ -39,6 +39,7 @@ _FROM_OTHER_SECTIONS = {
     "max_length": ("data", "max_length"),
     "overlong": ("data", "overlong"),
     "end_of_turn": ("data", "end_of_turn"),
+    "balance": ("data", "balance"),
     "decoding_alpha": ("eval", "alpha"),
     "max_new_tokens": ("eval", "max_new_tokens"),
 }
@@ -100,7 +101,7 @@ _Keys: Any = make_dataclass("_Keys", _key_fields(), bases=(TrainingArguments,))
 class D2EConfig(_Keys):
     """Arguments of a `D2ETrainer`: those of transformers' TrainingArguments, recipe keys, and those below.
 
-    Recipe keys are those of the sections `train` and `d2e`, and eight of other sections, with a recipe's defaults;
+    Recipe keys are those of the sections `train` and `d2e`, and keys of other sections, with a recipe's defaults;
     `d2e recipes explain KEY` describes each.
 
     Args:
@@ -292,10 +293,10 @@ class D2EConfig(_Keys):
         """Split the global batch over processes, and set transformers' arguments accordingly."""
         train, processes = self.recipe.train, self.world_size
         self.per_device_eval_batch_size = self.per_device_eval_batch_size or train.per_device_train_batch_size
-        self.gradient_accumulation_steps = accumulation_steps(train, processes)
+        self.gradient_accumulation_steps = accumulation_steps(self.recipe, processes)
         self.micro_batch_rows = size = shared_micro_batch(train, processes)
         # The loader yields a process's share of a step at once, or a micro-batch.
-        self.per_device_train_batch_size = train.batch_size // processes if loads_whole_steps(train) else size
+        self.per_device_train_batch_size = train.batch_size // processes if loads_whole_steps(self.recipe) else size
 
     def _reject_unsupported(self: Any) -> None:
         refuse_function("D2EConfig: objective", self.objective)

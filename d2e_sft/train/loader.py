@@ -6,7 +6,7 @@ The seed decides which samples a step takes, their lengths and contexts how they
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.collation import IGNORE, Row, right_pad
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
+from d2e_sft.train.balance import Balance
 from d2e_sft.util.terminal import warn
 
 if TYPE_CHECKING:
@@ -34,29 +35,40 @@ class Draws:
     Attributes:
         step_size: Samples per optimiser step, over all processes.
         rows_per_context: Rows with the same context that are drawn together, at most.
+        balance: How often an epoch shows each row; None shows each once.
     """
 
     step_size: int
     seed: int
     rows_per_context: int = 1
+    balance: Balance | None = None
 
     def order(self, costs: TokenCosts, epoch: int) -> list[int]:
-        """Return all rows in random order; each row has each place with the same probability.
+        """Return the rows of an epoch in random order; each row has each place with the same probability.
 
         Rows are ordered as by accelerate's seedable sampler. With several rows per context, runs of rows with the same
         context are shuffled. Then the order is rotated by a random number of rows, since a shuffle of runs of uneven
         length does not treat all places alike.
         """
         generator = torch.Generator().manual_seed(self.seed + epoch)
-        order: list[int] = torch.randperm(len(costs.tokens), generator=generator).tolist()
+
+        def permuted(count: int) -> list[int]:
+            numbers: list[int] = torch.randperm(count, generator=generator).tolist()
+            return numbers
+
+        order = permuted(len(costs.tokens))
+        if self.balance is not None:
+            shown = self.balance.drawn(permuted)
+            order = [shown[i] for i in order]
         if self.rows_per_context == 1:
             return order
-        members = defaultdict[Hashable, list[int]](list)
+        members, copies = defaultdict[Hashable, list[int]](list), Counter[int]()
         for i in order:
-            members[costs.contexts[i]].append(i)
+            members[costs.contexts[i], copies[i]].append(i)  # copies of a row are not drawn together
+            copies[i] += 1
         counts = {key: math.ceil(len(rows) / self.rows_per_context) for key, rows in members.items()}
         runs = [rows[k :: counts[key]] for key, rows in members.items() for k in range(counts[key])]  # of like length
-        shuffled = [i for run in torch.randperm(len(runs), generator=generator).tolist() for i in runs[run]]
+        shuffled = [i for run in permuted(len(runs)) for i in runs[run]]
         start = int(torch.randint(len(order), (), generator=generator))
         return shuffled[start:] + shuffled[:start]
 
@@ -119,7 +131,8 @@ def step_loader(trainer: D2ETrainer) -> tuple[DataLoader[Any], TokenBudgetSteps]
         warn(problem)
     costs, budget = costs.budgeted(train.micro_batch_tokens, args.micro_batch_rows)
     rank, processes = accelerator.process_index, accelerator.num_processes
-    draws = Draws(args.per_device_train_batch_size * processes, args.data_seed, train.rows_per_context)
+    balance = Balance.of_rows(trainer.recipe.data.balance, trainer.train_dataset)
+    draws = Draws(args.per_device_train_batch_size * processes, args.data_seed, train.rows_per_context, balance)
     steps = TokenBudgetSteps(costs, draws, budget, rank=rank, processes=processes)
     loader = DataLoader(
         MicroBatchRows(trainer.train_dataset),

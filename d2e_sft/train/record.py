@@ -105,7 +105,7 @@ class RecordRun(TrainerCallback):
         recipe.data.dev = self._file(held_out, "dev_rows.parquet", inputs.held_out)
         recipe.data.probe = self._file(probe, "probe_rows.parquet", self.probe)
         size = len(inputs.train_dataset) if hasattr(inputs.train_dataset, "__len__") else None
-        per_epoch = None if size is None else count_steps(train, size, args.world_size).per_epoch
+        per_epoch = None if size is None else count_steps(recipe, size, args.world_size).per_epoch
 
         def every(kind: str) -> int | None:
             steps = {"epoch": per_epoch, "steps": getattr(args, f"{kind}_steps")}
@@ -179,11 +179,11 @@ class RecordRun(TrainerCallback):
             f"{train.batch_size} on {count_processes(processes)}; {train.precision}"
         )
         size = shared_micro_batch(train, processes)
-        if size < train.per_device_train_batch_size and not loads_whole_steps(train):
+        if size < train.per_device_train_batch_size and not loads_whole_steps(recipe):
             lines.append(
                 f"micro-batches of {size}, not train.per_device_train_batch_size={train.per_device_train_batch_size}: "
                 f"each process gets {train.batch_size // processes} samples of a batch"
             )
         say("\n".join([*lines, self.trainer.layout.describe()]))
-        for note in notes_on_steps(train, count_steps(train, samples, processes)):
+        for note in notes_on_steps(recipe, count_steps(recipe, samples, processes)):
             warn(note)

@@ -17,6 +17,7 @@ from d2e_sft.data.sample import EventSample, RejectedFrom
 from d2e_sft.data.views import EncodedSample, ViewEncoder
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel, check_positions
+from d2e_sft.train.balance import Balance
 from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
@@ -40,7 +41,7 @@ class TokenRows:
 
     @cached_property
     def dataset(self) -> list[Row]:
-        """Return tokens: one list per view, `answer`, `content`, and `trained` if some row has it.
+        """Return tokens: one list per view, `answer`, `content`, and `trained` if some row has it; and the `subset`.
 
         `context` is the number of its context in its format, or 0 without one.
         """
@@ -49,7 +50,7 @@ class TokenRows:
         for sample, item in zip(self.samples, self.kept, strict=True):
             key = (sample.format, sample.context)
             number = numbers.setdefault(key, len(numbers) + 1) if sample.context else 0
-            rows.append({**dataset_row(item, several), "context": number})
+            rows.append({**dataset_row(item, several), "context": number, "subset": sample.subset})
         return rows
 
 
@@ -171,6 +172,8 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
         file, limit, key = str(data.dev), data.max_dev_samples, "data.max_dev_samples"
     cap = f" ({key}={limit})" if len(rows.whole) < rows.in_file else ""
     lines = [f"{split} samples: {len(rows.kept)} of {rows.in_file} in {file}{cap}"]
+    if split == "training" and (balance := Balance.of_rows(data.balance, rows.dataset)) is not None:
+        lines.append(f"  {balance.describe()}")
     lines += _unrefined_lines([item.prompts for item in rows.kept], own=is_own(recipe.d2e.objective))
     lines += [f"  {count} {what}" for what, count in counts.items() if count]
     return lines + _pair_lines(recipe, rows)

@@ -12,6 +12,7 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import EventSample, Subset, read_samples
+from d2e_sft.train.balance import Balance
 from d2e_sft.util.errors import UserError
 
 Split = Literal["training", "dev"]
@@ -39,6 +40,8 @@ def read_split(recipe: Recipe, split: Split) -> ReadSamples:
         file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
     )
     chosen = choose_samples(samples, limit, recipe.train.seed)
+    if split == "training":
+        Balance.of(data.balance, [sample.subset for sample in chosen], file)
     if data.without_context:
         chosen = [sample.model_copy(update={"context": "", "refined_context": None}) for sample in chosen]
     return ReadSamples(len(samples), chosen, bad_rows)

@@ -35,6 +35,7 @@ from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.objective.objectives import Objective
 from d2e_sft.objective.reference import REFERENCE, Reference
+from d2e_sft.train.balance import Balance
 from d2e_sft.train.checkpoints import (
     WholeCheckpoints,
     check_states,
@@ -251,8 +252,8 @@ class D2ETrainer(EvaluatingTrainer):
             save_model_whole(self, target, lambda folder: write(folder, _internal_call=True))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Like transformers'; a loader of whole steps with `micro_batch_tokens` or `rows_per_context`."""
-        if not loads_whole_steps(self.recipe.train):
+        """Like transformers'; our own loader of whole steps if `loads_whole_steps`."""
+        if not loads_whole_steps(self.recipe):
             return super().get_train_dataloader()
         if self.train_dataset is None:
             raise ValueError("training needs rows: pass train_dataset to the trainer")
@@ -378,6 +379,8 @@ class D2ETrainer(EvaluatingTrainer):
         objective = attach_objective(model, d2e, through_logits=self.layout.through_logits)
         if d2e.prefers and hasattr(self.train_dataset, "__len__"):
             check_pairs(self.train_dataset)
+        if hasattr(self.train_dataset, "__len__"):
+            Balance.of_rows(self.recipe.data.balance, self.train_dataset)
         if d2e.needs_reference:
             self._add_reference(padding)
         if hasattr(self.train_dataset, "__len__"):

@@ -86,7 +86,7 @@ def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> 
 
     recipe, train = point.recipe, point.recipe.train
     rows = min(expected.rows, recipe.data.max_samples or expected.rows)
-    steps = count_steps(train, rows, expected.devices)
+    steps = count_steps(recipe, rows, expected.devices)
     seen, views = rows * steps.total / steps.per_epoch, recipe.d2e.views
     tokens = seen * sum(expected.tokens[view] for view in views)
     pairs = seen * sum(expected.tokens[view] ** 2 / 2 for view in views)

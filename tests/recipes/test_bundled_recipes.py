@@ -83,7 +83,7 @@ def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
     train = recipe.train
     assert (train.learning_rate, train.batch_size, train.num_train_epochs, train.warmup_steps) == (1e-5, 64, 3, 0.1)
     assert (train.precision, recipe.d2e.alpha, recipe.decoding.alpha) == ("float16", 0.5, 0.5)
-    assert accumulation_steps(train, processes=8) == 1, "as in section 4.3"
+    assert accumulation_steps(recipe, processes=8) == 1, "as in section 4.3"
 
 
 @pytest.mark.parametrize("model", MODELS)

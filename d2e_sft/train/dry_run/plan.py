@@ -24,6 +24,7 @@ from d2e_sft.model.shapes import SHAPES, config_of
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.reference import REFERENCE
+from d2e_sft.train.balance import Balance
 from d2e_sft.train.checks import Steps, count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.cards import Where
 from d2e_sft.train.dry_run.tokens import estimating_tokenizer
@@ -83,7 +84,7 @@ class Plan:
             check_pairs(self.rows)
         if recipe.d2e.needs_reference:  # of any value
             self.rows = with_column(self.rows, REFERENCE, [[0.0, 0.0]] * len(self.rows))
-        self.steps = count_steps(recipe.train, len(self.rows), where.processes)
+        self.steps = count_steps(recipe, len(self.rows), where.processes)
         self.drawn = draw(recipe, self.rows, self.layout, self.steps)
         self.batches = [self.batch(part) for part in self.drawn.micro_batches[:DRAWS]]
         self.heaviest = self.batch(self.drawn.heaviest)
@@ -101,7 +102,7 @@ class Plan:
     @property
     def cut(self) -> float:
         """Micro-batches for one of `steps`, which counts a share of a step that is loaded at once as one."""
-        return self.drawn.of_a_step if loads_whole_steps(self.recipe.train) else 1.0
+        return self.drawn.of_a_step if loads_whole_steps(self.recipe) else 1.0
 
     @property
     def accumulation(self) -> int:
@@ -157,13 +158,14 @@ class Plan:
 def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> DrawnSamples:
     """Draw the micro-batches of the first epoch as training does."""
     train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e)
-    if not loads_whole_steps(train):
+    if not loads_whole_steps(recipe):
         size, order = steps.micro_batch, list(range(len(rows)))
         longest = sorted(order, key=lambda i: costs.of_micro_batch([i]), reverse=True)
         random.Random(0).shuffle(order)
         micro_batches = [order[start : start + size] for start in range(0, len(rows), size)]
         return DrawnSamples(micro_batches, longest[:size], steps.accumulation, [])
-    draws = Draws(train.batch_size, train.seed, train.rows_per_context)
+    balance = Balance.of_rows(recipe.data.balance, rows)
+    draws = Draws(train.batch_size, train.seed, train.rows_per_context, balance)
     counted, budget = costs.budgeted(train.micro_batch_tokens, steps.micro_batch)
     epoch = list(TokenBudgetSteps(counted, draws, budget, processes=steps.processes))
     micro_batches = [part for step in epoch for part in step if part]

@@ -189,7 +189,7 @@ def _layout_lines(plan: Plan) -> list[str]:
 def _step_lines(plan: Plan) -> list[str]:
     train, data, steps = plan.recipe.train, plan.recipe.data, plan.steps
     cut = f"{steps.accumulation} micro-batches of {steps.micro_batch}"
-    if loads_whole_steps(train):
+    if loads_whole_steps(plan.recipe):
         samples = sum(len(batch["labels"]) for batch in plan.batches) / len(plan.batches)
         tokens = train.micro_batch_tokens
         budget = f"{tokens} tokens" if tokens else f"{steps.micro_batch} samples"
@@ -204,7 +204,7 @@ def _step_lines(plan: Plan) -> list[str]:
         f"a step: {cut} on {count_processes(steps.processes)}",
         f"logs every {train.logging_steps} steps; checkpoints: {saving}",
         f"evaluations: {f'{evaluating}, on {data.dev}' if data.dev else 'none (data.dev is not set)'}",
-        *(f"warning: {note}" for note in [*notes_on_steps(train, steps), *plan.drawn.notes]),
+        *(f"warning: {note}" for note in [*notes_on_steps(plan.recipe, steps), *plan.drawn.notes]),
     ]
 
 
@@ -314,7 +314,7 @@ def _remedy_line(plan: Plan) -> str:
 
 def _heaviest_line(plan: Plan) -> str:
     batch, count = plan.heaviest, len(plan.heaviest["labels"])
-    samples = f"{count} samples" if loads_whole_steps(plan.recipe.train) else f"the {count} longest samples"
+    samples = f"{count} samples" if loads_whole_steps(plan.recipe) else f"the {count} longest samples"
     return (
         f"for the heaviest micro-batch, {samples}: {batch['input_ids'].numel()} tokens laid out, "
         f"{batch['view_tokens']} as separate views"

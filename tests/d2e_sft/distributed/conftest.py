@@ -29,7 +29,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("model", "tied"):
         tiny_tokenizer().save_pretrained(folder / name)
     rejected = {number: ["a fish" + " or two" * (number % 3)] for number in range(25) if number % 3}
-    samples = [make_sample(number, rejected=rejected.get(number, [])) for number in range(25)]
+    samples = [
+        make_sample(number, rejected=rejected.get(number, []), subset="aligned" if number % 5 else "conflict")
+        for number in range(25)
+    ]
     write_samples(samples[:20], folder / "train.jsonl")
     write_samples([sample.model_copy(update={"split": "dev"}) for sample in samples[20:]], folder / "dev.jsonl")
     rows = f"data.dev={folder}/dev.jsonl"

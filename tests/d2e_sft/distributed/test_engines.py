@@ -30,7 +30,7 @@ RAN_UNDER = ("distributed_type", "engine", "zero_stage")
 
 @pytest.fixture(scope="module")
 def ddp(world: Path) -> dict[str, Trained]:
-    names = ("teacher", "prefer")
+    names = ("teacher", "prefer", "balanced")
     return two_processes(world, "ddp", {"ddp": []} | {f"ddp-{name}": others(world, name) for name in names})
 
 
@@ -63,7 +63,7 @@ def test_micro_batches_by_tokens_train_as_one_process_by_samples(zero3: dict[str
 @pytest.mark.parametrize(
     ("launcher", "objective"),
     [
-        *(("ddp", name) for name in ("teacher", "prefer")),
+        *(("ddp", name) for name in ("teacher", "prefer", "balanced")),
         *(("zero3", name) for name in UNDER_ZERO3),
     ],
 )

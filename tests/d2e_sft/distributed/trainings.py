@@ -41,6 +41,7 @@ OTHERS = {
     # The other views run in a forward of their own, without gradient, through the same final norm.
     "original-gradient": ["d2e.view_gradients=original"],
     "tied": ["model.name={world}/tied"],
+    "balanced": ["data.balance=0.5"],
 }
 TERMS = {
     "prefer": ("ce", "preference"),
@@ -49,6 +50,7 @@ TERMS = {
     "refined-only": ("ce", "kl"),
     "original-gradient": ("ce", "kl"),
     "tied": ("ce", "kl"),
+    "balanced": ("ce", "kl"),
 }
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
 # Seen: 2e-7 of a loss, 1e-7 of a weight (2e-6 of an adapter's): the order of a sum decides its rounding. A wrong

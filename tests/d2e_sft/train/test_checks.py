@@ -29,7 +29,7 @@ def recipe(folder: Path, **train: Any) -> Recipe:
 
 def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
     asked = recipe(tmp_path, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
-    steps = count_steps(asked.train, 7, processes=2)
+    steps = count_steps(asked, 7, processes=2)
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
 
 
@@ -47,14 +47,14 @@ def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
 def test_processes_share_a_batch_equally(
     tmp_path: Path, batch: int, most: int, processes: int, expected: tuple[int, int] | str
 ) -> None:
-    train = recipe(tmp_path, batch_size=batch, per_device_train_batch_size=most).train
+    asked = recipe(tmp_path, batch_size=batch, per_device_train_batch_size=most)
     if isinstance(expected, tuple):
-        steps = count_steps(train, 100, processes)
+        steps = count_steps(asked, 100, processes)
         assert (steps.micro_batch, steps.accumulation) == expected
         assert steps.micro_batch * steps.accumulation * processes == batch
         return
     with pytest.raises(UserError) as refused:
-        count_steps(train, 100, processes)
+        count_steps(asked, 100, processes)
     said = expected.replace("B=", "train.batch_size=").replace("M=", "train.per_device_train_batch_size=")
     assert refused.value.remedy == said
 

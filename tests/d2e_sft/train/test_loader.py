@@ -12,6 +12,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts
+from d2e_sft.train.balance import Balance
 from d2e_sft.train.loader import REPEATED, Draws, MicroBatchRows, StepCollator, TokenBudgetSteps
 
 D2E = D2ESection()
@@ -115,3 +116,30 @@ def test_contexts_are_drawn_together_and_each_row_once_an_epoch() -> None:
         runs = [*runs[:-1], (key, runs[-1][1] + 1)] if runs and runs[-1][0] == key else [*runs, (key, 1)]
     assert Counter(key for key, _ in runs if key == "a")["a"] <= 4, "7 rows in runs of at most 3"
     assert Draws(4, 1).order(costs, 0) == Draws(8, 1).order(costs, 0), "drawn singly, the order is the usual shuffle"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.15, 0.9])
+@pytest.mark.parametrize("rows_per_context", [1, 3])
+def test_a_balanced_epoch_shows_conflict_rows_at_their_share_and_all_of_them_equally(
+    share: float, rows_per_context: int
+) -> None:
+    # 4 conflict and 36 aligned rows, and 10 others; every second row has one of five contexts.
+    subsets: list[Any] = ["conflict"] * 4 + ["aligned"] * 36 + ["unknown"] * 5 + [None] * 5
+    balance = Balance.of(share, subsets, "rows")
+    costs = TokenCosts([1] * 50, contexts=[i % 5 if i % 2 else (i,) for i in range(50)])
+    draws, in_all = Draws(8, 1, rows_per_context, balance), Counter[int]()
+    for epoch in range(40):
+        order = draws.order(costs, epoch)
+        counts = Counter(order)
+        assert len(order) == 50, "an epoch is as long as before"
+        assert sum(counts[i] for i in range(4)) == round(share * 40)
+        assert [counts[i] for i in range(40, 50)] == [1] * 10, "rows of neither subset keep their share"
+        for subset in (range(4), range(4, 40)):
+            shown = [counts[i] for i in subset]
+            assert max(shown) - min(shown) <= 1
+        assert order == draws.order(costs, epoch), "drawn from the seed and the epoch"
+        in_all.update(counts)
+    for row in range(40):  # which rows are shown once more differs from epoch to epoch
+        expected = 40 * (share * 40 / 4 if row < 4 else (1 - share) * 40 / 36)
+        assert in_all[row] == pytest.approx(expected, abs=16), row
+    assert draws.order(costs, 0) != draws.order(costs, 1)

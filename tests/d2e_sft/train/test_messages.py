@@ -73,7 +73,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "prefer_form": "sigmoid", "objective": shares_of, "neftune_noise_alpha": 5, "label_smoothing_factor": 0.1,
     "torch_compile": True, "use_liger_kernel": True, "alpha": -1.0, "max_length": -1, "overlong": "cut",
     "decoding_alpha": -3, "per_device_train_batch_size": 0, "batch_size": "8", "learning_rate": "1e-5",
-    "save_total_limit": 0, "parallelism_config": ParallelismConfig(cp_size=2),
+    "save_total_limit": 0, "balance": 1.0, "parallelism_config": ParallelismConfig(cp_size=2),
 }  # fmt: skip
 OF_CONFIG = {
     **{f"D2EConfig({name}=…)": {name: value} for name, value in ARGUMENTS.items()},
@@ -103,6 +103,9 @@ OF_TRAINER: Mapping[str, dict[str, Any]] = {
     "pairs without a prompt": {"rows": [{"chosen": "a", "rejected": "b"}]},
     "rows too long": {"max_length": 30},
     "prefer without pairs": {"objective": "prefer"},
+    "balance without subsets": {"balance": 0.5},
+    "balance with one subset": {"balance": 0.3, "rows": [{**ROWS[0], "subset": "aligned"}, ROWS[1]]},
+    "balance of tokens": {"balance": 0.5, "rows": [GOOD] * 2},
     "a function of no script": {"objective": "__main__:gone"},
     "an objective of two arguments": {"objective": f"{__name__}:shares_of"},
     "the best model without held-out rows": {"load_best_model_at_end": True},
@@ -163,6 +166,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
             "train.optim=grokadamw", "model.dtype=float16", "data.train=none.jsonl", "data.dev=none.jsonl",
             "data.probe=none.jsonl", "train.batch_size=8 --processes 3 --launch ddp", "train.report_to=swanlab",
             "model.weights=random model.lora={}", "data.max_length=100", "data.prompt_set=none",
+            "data.balance=0.5", "data.balance=0",
         )
     },
     "a negative length": lambda tmp: answer_samples(tiny_model(), tiny_tokenizer(), ROWS, max_length=-1),

@@ -33,7 +33,10 @@ CHECKPOINTS = "d2e_sft.train.checkpoints:"
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with dropout, and 11 samples."""
-    samples = [make_sample(number, rejected=["a fish"] * (number % 3 > 0)) for number in range(11)]
+    samples = [
+        make_sample(number, rejected=["a fish"] * (number % 3 > 0), subset="aligned" if number % 5 else "conflict")
+        for number in range(11)
+    ]
     return make_world(tmp_path_factory.mktemp("resume"), train=samples, bench=0, kinds={"dropout": "gpt2-dropout"})
 
 
@@ -127,8 +130,10 @@ def test_a_killed_run_continues_as_if_it_had_not_been(
         ({"train__save_steps": 3, "train__logging_steps": 4}, [1, 3, 4, 6]),
         ({"model__lora": {"r": 2, "lora_dropout": 0.1}, "train__per_device_train_batch_size": 4}, [1, 2, 3, 4, 5, 6]),
         ({"d2e__objective": "prefer"}, [1, 2, 3, 4, 5, 6]),
+        ({"data__balance": 0.5}, [1, 2, 3, 4, 5, 6]),
+        ({"data__balance": 0.4, "train__micro_batch_tokens": 300}, [1, 2, 3, 4, 5, 6]),
     ],
-    ids=["at an epoch's end, between two logs", "an adapter", "preferences"],
+    ids=["at an epoch's end, between two logs", "an adapter", "preferences", "balanced", "balanced, by tokens"],
 )
 def test_other_runs_continue_alike(
     world: Path, tmp_path: Path, changes: dict[str, Any], steps: list[int], monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.config.recipe import TrainSection, load_recipe
+from d2e_sft.config.recipe import DataSection, Recipe, TrainSection, load_recipe
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.shapes import random_model
 from d2e_sft.train.checks import count_steps
@@ -145,10 +145,12 @@ def test_cards_are_found_by_the_names_that_torch_reports() -> None:
 
 def test_time_is_micro_batches_and_optimiser_steps() -> None:
     train = TrainSection(output_dir="x", batch_size=8, per_device_train_batch_size=4, num_train_epochs=2)
-    steps = count_steps(train, samples=18, processes=1)
+    recipe = Recipe(data=DataSection(train="x"), train=train)
+    steps = count_steps(recipe, samples=18, processes=1)
     assert (steps.micro_batches, steps.per_epoch, steps.total) == (5, 3, 6)
     assert Speed(per_micro_batch=2.0, per_step=0.5, micro_batches=1).of_run(steps) == 10 * 2.0 + 6 * 0.5
-    steps = count_steps(train.model_copy(update={"max_steps": 4}), 18, 1)  # the last of each epoch has one micro-batch
+    recipe.train.max_steps = 4
+    steps = count_steps(recipe, 18, 1)  # the last of each epoch has one micro-batch
     assert Speed(per_micro_batch=2.0, per_step=0.0, micro_batches=1).of_run(steps) == (5 + 2) * 2.0
 
 
@@ -160,8 +162,8 @@ def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
     full = {"original": [1] * 40, "imagined": [2] * 40, "refined": [3] * 40, "answer": [4]}
     recipe = load_recipe(recipe_file, ["train.batch_size=1", "train.per_device_train_batch_size=1"])
     layout: Any = Layout(packing, "sdpa")  # type: ignore[arg-type]
-    drawn = draw(recipe, [wide, full], layout, count_steps(recipe.train, 2, 1))
+    drawn = draw(recipe, [wide, full], layout, count_steps(recipe, 2, 1))
     assert drawn.heaviest == [["wide", "full"].index(heaviest)]
     # The refined view is the original one, so it costs nothing: 2 × 50 tokens of the wider row against 3 × 40.
     equal = {**wide, "refined": wide["original"]}
-    assert draw(recipe, [equal, full], layout, count_steps(recipe.train, 2, 1)).heaviest == [1]
+    assert draw(recipe, [equal, full], layout, count_steps(recipe, 2, 1)).heaviest == [1]
