@@ -17,9 +17,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from d2e_sft.data.cells import DATES, as_text, stored
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import replacing
 from d2e_sft.util.paths import cache_dir
+from d2e_sft.util.terminal import say
 
 PREFIX = "hf:"
 _STREAMED_FROM = 1_000_000_000  # bytes: larger repositories are streamed instead of downloaded
@@ -82,8 +86,22 @@ def fetch_rows(text: str, split: str = "train", most: int | None = None) -> HubF
         rows = _load(address, split, commit, streaming=size > _STREAMED_FROM or most is not None)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("w", encoding="utf-8") as out:
-            out.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in islice(rows, most))
+            features = getattr(rows, "features", None)
+            types = {column.name: column.type for column in features.arrow_schema} if features else {}
+            if dates := [name for name, kind in types.items() if pa.types.is_temporal(kind)]:
+                say(f"{text}: {DATES} ({', '.join(dates)})")
+            for row in islice(rows, most):
+                plain = {name: stored(value, types.get(name, pa.null())) for name, value in row.items()}
+                out.write(json.dumps(plain, ensure_ascii=False, default=_as_json) + "\n")
     return HubFile(path, commit)
+
+
+def _as_json(value: object) -> object:
+    """Return a date or decimal as text; other values, such as images, as an object, which no reader takes for one."""
+    try:
+        return as_text(value)[0]
+    except ValueError:
+        return {"type": type(value).__name__}
 
 
 def splits_of(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from d2e_sft.data.cells import is_nan
 from d2e_sft.data.conversation import ContextRule, Loss, chat_rows, read_turns
 from d2e_sft.data.hub_rows import fetch_rows, is_hub
 from d2e_sft.data.sample import EventSample, check_row, read_samples, write_samples
@@ -74,12 +75,14 @@ def is_row(rows: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """The value with lists and numbers instead of tensors and arrays, as `Dataset.with_format` gives them."""
+    """The value with lists and numbers instead of tensors and arrays (`Dataset.with_format`), and None for NaN."""
     if hasattr(value, "tolist"):
-        return plain(value.tolist()) if getattr(value, "shape", ()) else value.tolist()
+        return plain(value.tolist())
     if isinstance(value, list):
         return [plain(one) for one in value]
-    return {key: plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    return None if is_nan(value) else value
 
 
 def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
@@ -98,7 +101,9 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     if "rejected" in fields:
         fields["rejected"] = _rejected(fields["rejected"], completion, where)
     if turns is not None:
-        context, trained = str(fields.get("context", "")), row.get("loss") or loss
+        context, trained = fields.get("context", ""), row.get("loss") or loss
+        if not isinstance(context, str):
+            raise UserError(f"{where}: `context`: got {shortened(context, 60)}; expected text")
         fields |= _of_turns(turns, context, trained, chat or "prompt", where)
     else:
         named = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row

@@ -242,7 +242,8 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
 
 def _describe_split(rows: Samples, samples: list[EventSample], bad_rows: int) -> dict[str, Any]:
     read = {"rows_read": rows.rows_read, "bad_rows": bad_rows, "filters": [asdict(step) for step in rows.filters]}
-    return read | describe_rows(samples)
+    rewritten = {f"{how} ({column})": count for (column, how), count in rows.rewritten.items()}
+    return read | ({"rewritten": rewritten} if rewritten else {}) | describe_rows(samples)
 
 
 def _published_counts(state: Build, suite: Suite) -> list[dict[str, Any]]:

@@ -234,6 +234,8 @@ def _print_counts(result: Build, splits: Sequence[tuple[str, str, dict[str, Any]
     for name, split, entry in splits:
         if subsets := entry.get("rows_by_subset"):
             click.echo(f"subsets of {name} {split}: {_counted(subsets)}")
+        if rewritten := entry.get("rewritten"):
+            click.echo(f"cells of {name} {split}: {_counted(rewritten)}")
     filters = [
         (name, split, step["name"], f"{step['rows_in']:,} → {step['rows_out']:,} {step['unit']}")
         for name, split, entry in splits

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import string
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
 from d2e_sft.data.built import SWAPPED, TAG
+from d2e_sft.data.cells import as_text
 from d2e_sft.data.conversation import CONTEXT, ContextRule, Turn, chat_rows, prompt_turns, read_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset
@@ -22,11 +24,17 @@ _TAG = "<context>"  # place of a conversation's context by default
 
 
 class RowParser:
-    """Converts the rows of a file to samples; `has_ids` says whether they have ids, None before the first row."""
+    """Converts the rows of a file to samples.
+
+    Attributes:
+        has_ids: Whether the rows have ids; None before the first row.
+        rewritten: Number of cells whose text is not the file's, by column and kind (`cells.py`).
+    """
 
     def __init__(self, spec: OwnSpec, raw: RawInput) -> None:
         self.spec, self.raw = spec, raw
         self.has_ids: bool | None = None
+        self.rewritten = Counter[tuple[str, str]]()
         self._first_line: dict[str, int] = {}
 
     def read(self) -> list[EventSample]:
@@ -153,7 +161,7 @@ class RowParser:
             split=self.raw.split,
             relation=spec.fixed_relation or cast(Relation, read_choice(row, columns.relation, RELATIONS) or "none"),
             format=spec.format,
-            refined_context=_as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
+            refined_context=self._text(columns.refined_context, fields.get(columns.refined_context)) or None,
             subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
             meta={
                 "source": self.raw.name,
@@ -184,7 +192,7 @@ class RowParser:
             raise BadRowError.at(name, row.get(name), "an id in every row of the file, or in none")
         if not self.has_ids:
             return f"{raw.dataset}-{raw.split}-{row.number}"
-        text = _as_text(name, row.fields[name])
+        text = self._text(name, row.fields[name])
         if not text:
             raise BadRowError.at(name, row.get(name), "an id")
         if (first := self._first_line.setdefault(text, row.number)) != row.number:
@@ -197,7 +205,7 @@ class RowParser:
         if self.spec.format not in ("scq", "mcq"):
             return []
         if len(names) > 1:
-            options, how = [_as_text(name, row[name]) for name in names], ""
+            options, how = [self._text(name, row[name]) for name in names], ""
         else:
             options, separator = self._several(names[0], row[names[0]]), self.spec.separator or "|"
             how = f", as a list or with {separator!r} between them (`separator:` in {self.raw.own_spec} sets another)"
@@ -214,7 +222,7 @@ class RowParser:
         """A column's answers: a label, options, or accepted answers; BadRowError for an empty or unknown one."""
         spec = self.spec
         if spec.format == "nli":
-            text = _as_text(name, value)
+            text = self._text(name, value)
             if (label := spec.labels.get(text, text)) in NLI_LABELS:
                 return [label]
             known = ", ".join(dict.fromkeys([*NLI_LABELS, *spec.labels]))
@@ -223,7 +231,7 @@ class RowParser:
             raise BadRowError.at(name, value, f"one of {known}. {how}")
         # A `|` in a free answer is more likely part of it than a separator, unless the description names one.
         is_free = spec.format in ("qa", "chat") and spec.separator is None and not isinstance(value, list)
-        texts = [_as_text(name, value)] if spec.format == "scq" or is_free else self._several(name, value)
+        texts = [self._text(name, value)] if spec.format == "scq" or is_free else self._several(name, value)
         if not texts or not all(texts):
             raise BadRowError.at(name, value, "text that is not empty")
         return list(dict.fromkeys([self._option(name, text, options) for text in texts] if options else texts))
@@ -251,13 +259,20 @@ class RowParser:
 
     def _several(self, name: str, value: object) -> list[str]:
         if isinstance(value, list):
-            return [_as_text(f"{name}.{number}", item) for number, item in enumerate(value)]
-        return [clean(part) for part in _as_text(name, value).split(self.spec.separator or "|")]
+            return [self._text(name, item, number) for number, item in enumerate(value)]
+        return [clean(part) for part in self._text(name, value).split(self.spec.separator or "|")]
+
+    def _text(self, name: str, value: object, number: int | None = None) -> str:
+        """The text of a cell, or of an item of its list, counted if it is not the file's."""
+        text, change = _as_text(name if number is None else f"{name}.{number}", value)
+        if change:
+            self.rewritten[name, change] += 1
+        return text
 
 
 def read_choice(row: Row, name: str, known: Sequence[str]) -> str:
     """Return the known word in a column; "" without one; BadRowError for another word."""
-    text = _as_text(name, row.fields.get(name))
+    text, _ = _as_text(name, row.fields.get(name))
     if text in known or not text:
         return text
     raise BadRowError.at(name, row.get(name), f"one of {', '.join(known)}, or nothing.{did_you_mean(text, known)}")
@@ -277,13 +292,13 @@ def last_turn(name: str, value: object) -> object:
     return last.content
 
 
-def _as_text(name: str, value: object) -> str:
-    """A text or number as text, booleans as in JSON, and "" for null; BadRowError for anything else."""
-    if value is None or isinstance(value, bool):
-        return "" if value is None else str(value).lower()
-    if not isinstance(value, str | int | float):
-        raise BadRowError.at(name, value, "text or a number")
-    return clean(str(value))
+def _as_text(name: str, value: object) -> tuple[str, str]:
+    """A cell as text and how it was changed, as `as_text`; BadRowError for a value without a text."""
+    try:
+        text, change = as_text(value)
+    except ValueError as error:
+        raise BadRowError.at(name, value, str(error)) from None
+    return clean(text), change
 
 
 def _parsed(value: object) -> object:

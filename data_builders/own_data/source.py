@@ -97,7 +97,7 @@ def _read(spec: OwnSpec, job: Job) -> dict[Split, Samples]:
         raw = job.input(split)
         raw.suggest = partial(nearest_columns, spec.format, given=spec.columns.model_dump(), by_turns=spec.by_turns)
         parser = RowParser(spec, raw)
-        rows = SplitRows(parser.read())
+        rows = SplitRows(parser.read(), rewritten=parser.rewritten)
         result |= _draw(parser, job, rows) if split == "train" and spec.shares else {split: rows}
     return result
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from d2e_sft.data.cells import has_floats, stored
 from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.sample import EventSample, Format, Split
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
@@ -186,12 +187,16 @@ class RawInput:
             names = file.schema_arrow.names
             self._check_columns(names, columns)
             present = [name for name in optional if name in names]
-            rows: list[dict[str, Any]] = file.read(columns=[*columns, *present]).to_pylist()
+            table = file.read(columns=[*columns, *present])
+            rows: list[dict[str, Any]] = table.to_pylist()
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self.path}: not a readable Parquet file ({self.path.stat().st_size:,} bytes: {error})",
                 remedy="the file is truncated or not Parquet; write or copy it again",
             ) from None
+        kinds = {column.name: column.type for column in table.schema if has_floats(column.type)}
+        for row in rows if kinds else ():
+            row.update({name: stored(row[name], kind) for name, kind in kinds.items()})
         yield from self._checked(enumerate(rows, start=1))
 
     def parse(self, rows: Iterable[AnyRow], parser: Callable[[AnyRow], Parsed]) -> list[Parsed]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from d2e_sft.data.cells import JsonFloat
 from d2e_sft.data.sample import Relation, Subset
 from d2e_sft.util.errors import shortened as shown
 from d2e_sft.util.files import object_with_unique_keys
@@ -140,6 +141,7 @@ def decode_json(text: str) -> Any:
     return json.loads(
         text,
         object_pairs_hook=_as_object,
+        parse_float=JsonFloat,
         parse_constant=lambda name: Flaw(f"{name} is not a JSON value"),
         parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else _too_long(digits),
     )

@@ -90,12 +90,14 @@ class FilterStep:
 class SplitRows(Generic[RowT]):
     """The rows of one split between raw rows and samples, with the filters applied so far, in order.
 
-    `rows_read` counts the readable raw rows before any filter; by default all rows.
+    `rows_read` counts the readable raw rows before any filter; by default all rows. `rewritten` counts cells of own
+    data whose text is not the file's, by column and kind (`cells.py`).
     """
 
     rows: Sequence[RowT]
     rows_read: int = -1
     filters: list[FilterStep] = field(default_factory=list)
+    rewritten: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.rows_read < 0:

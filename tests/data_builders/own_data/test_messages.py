@@ -14,6 +14,7 @@ CHAT = "train: mine.jsonl\nformat: chat\n"
 HEAD, OPTIONS = "context,question,answer\n", "context,question,options,answer\n"
 TAGS = "columns: {subset: kind, habit: guess}\n"
 SAID = [{"role": "user", "content": "<doc>It rains. Ann runs.</doc> Why?"}, {"role": "assistant", "content": "Rain."}]
+ANSWERED: dict[str, object] = {"context": "A b.", "question": "Why?"}
 ASK = {"context": "A.", "question": "Q?"}
 
 
@@ -66,6 +67,12 @@ test_message = messages_of(__file__, {
     "one context to divide": rows(HEAD + "".join(f"A b.,Why {n}?,a\n" for n in range(4)), QA + "test: 0.5\n"),
     "nothing to divide": rows(HEAD, QA + "test: 0.5\n"),
     "a right answer is rejected": rows("context,question,answer,b\nA b.,How?,a,a\n", QA + "columns: {rejected: b}\n"),
+    "an answer that is NaN": lambda tmp: str(rows_of(write(tmp, mine_yaml=QA.replace("csv", "parquet"), mine_parquet=
+        [ANSWERED | {"answer": 1.0}, ANSWERED | {"answer": float("nan")}]))),
+    "an infinite answer": lambda tmp: str(rows_of(write(tmp, mine_yaml=QA.replace("csv", "parquet"), mine_parquet=
+        [ANSWERED | {"answer": float("inf")}]))),
+    "an answer of bytes": lambda tmp: str(rows_of(write(tmp, mine_yaml=QA.replace("csv", "parquet"), mine_parquet=
+        [ANSWERED | {"answer": b"Ann"}]))),
     "an option that is an object": lambda tmp: str(rows_of(write(tmp, mine_yaml=SCQ.replace("csv", "json"), mine_json=
         json.dumps([{"context": "A b.", "question": "Why?", "options": ["a", {"text": "b"}], "answer": "a"}])))),
     # The description

@@ -1,0 +1,122 @@
+"""Values of typed columns as text: the same from Parquet, JSON, the Hub and pandas."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from d2e_sft.data.hub_rows import fetch_rows
+from d2e_sft.data.rows import samples_of
+from d2e_sft.util.errors import UserError
+from data_builders.own_data.questions import read_questions
+from tests.command import output_of
+from tests.data_builders.own_rows import QA, rows_of, write
+
+ASKED = {"context": "In 1998 it cost 0.1.", "question": "When?"}
+
+CELLS: list[tuple[Any, pa.DataType, str]] = [
+    (1998.0, pa.float64(), "1998"),
+    (1998.0, pa.float32(), "1998"),
+    (0.1, pa.float32(), "0.1"),
+    (0.1, pa.float16(), "0.1"),
+    (0.30000000000000004, pa.float64(), "0.30000000000000004"),
+    (-0.0, pa.float64(), "0"),
+    (2.0**53, pa.float64(), "9007199254740992"),
+    (1.5e-7, pa.float64(), "1.5e-07"),
+    (2**60, pa.int64(), "1152921504606846976"),
+    (Decimal("1.50"), pa.decimal128(5, 2), "1.50"),
+    (True, pa.bool_(), "true"),
+    (date(2020, 1, 31), pa.date32(), "2020-01-31"),
+    (datetime(2020, 1, 31), pa.timestamp("ns"), "2020-01-31"),
+    (datetime(2020, 1, 31, 12, 30), pa.timestamp("s"), "2020-01-31T12:30:00"),
+    (datetime(2020, 1, 31, tzinfo=UTC), pa.timestamp("us", "UTC"), "2020-01-31T00:00:00+00:00"),
+    (time(12, 30), pa.time32("s"), "12:30:00"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "text"), CELLS)
+@pytest.mark.parametrize("source", ["parquet", "hub"])
+def test_a_typed_cell_and_a_list_of_them_are_written_by_one_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, value: object, kind: pa.DataType, text: str
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    fetch_rows.cache_clear()
+    for answers, column in (([value], kind), ([[value]], pa.list_(kind))):
+        cells = {name: pa.array([text]) for name, text in ASKED.items()}
+        table = pa.table({**cells, "answer": pa.array(answers, column)})
+        folder = tmp_path / ("list" if pa.types.is_list(column) else "cell")
+        if source == "parquet":
+            spec = write(folder, mine_yaml=QA.replace("csv", "parquet"))
+            folder.mkdir(exist_ok=True)
+            pq.write_table(table, folder / "mine.parquet")
+        else:
+            datasets.Dataset(table).save_to_disk(folder / "saved")
+            spec = write(folder, mine_yaml=QA.replace("mine.csv", f"hf:{folder}/saved"))
+        assert [row.answers for row in rows_of(spec)] == [[text]]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [("1998.0", "1998"), ("1.50", "1.50"), ("1e3", "1e3"), ("-0.0", "0"), ("6.022e23", "6.022e23"), ("false", "false"),
+     ("1152921504606846976", "1152921504606846976"), ("0.1000", "0.1000")],
+)  # fmt: skip
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_a_number_of_json_keeps_its_own_text(tmp_path: Path, ending: str, number: str, text: str) -> None:
+    row = json.dumps(ASKED)[:-1] + f', "answer": [{number}], "id": {number}}}'
+    content = f"[{row}]" if ending == "json" else row
+    (tmp_path / f"mine.{ending}").write_text(content)
+    (found,) = rows_of(write(tmp_path, mine_yaml=QA.replace("csv", ending)))
+    assert (found.answers, found.id) == ([text], text)
+
+
+def test_a_column_of_integers_with_an_empty_cell_names_options_labels_and_ids_as_before(tmp_path: Path) -> None:
+    rows = [ASKED | {"id": i, "a": 1998, "b": 1999, "answer": i % 2, "guess": i % 2} for i in range(4)]
+    frame = pd.DataFrame([*rows, ASKED | {"id": 9, "a": 1, "b": 2, "answer": 0}, ASKED | {"id": 10}])
+    write(tmp_path / "scq", mine_yaml="")
+    frame.to_parquet(tmp_path / "scq/mine.parquet")
+    spec = "train: mine.parquet\nformat: scq\nanswer_as: from-0\ncolumns: {options: [a, b], habit: guess}\n"
+    found = rows_of(write(tmp_path / "scq", mine_yaml=spec), skip_bad=True)
+    assert [(row.id, row.options, row.answers, row.habit) for row in found] == [
+        ("0", ["1998", "1999"], ["1998"], ["1998"]),
+        ("1", ["1998", "1999"], ["1999"], ["1999"]),
+        ("2", ["1998", "1999"], ["1998"], ["1998"]),
+        ("3", ["1998", "1999"], ["1999"], ["1999"]),
+        ("9", ["1", "2"], ["1"], []),
+    ]
+    assert len((tmp_path / "scq/out/bad_rows.jsonl").read_text().splitlines()) == 1
+
+
+def test_the_build_says_which_cells_it_wrote_otherwise_than_the_file(tmp_path: Path) -> None:
+    rows = [ASKED | {"id": i, "answer": answer} for i, answer in enumerate([1998.0, 0.1, True, False])]
+    spec = write(tmp_path, mine_yaml=QA.replace("csv", "json"), mine_json=json.dumps(rows))
+    printed = output_of("data", "build", "--datasets", spec, "--out", tmp_path / "out")
+    assert "cells of mine train: 1 whole floats without .0 (answer), 2 booleans as true or false (answer)" in printed
+
+
+def test_questions_have_options_by_the_same_rule(tmp_path: Path) -> None:
+    write(tmp_path, mine_parquet=[ASKED | {"id": 7.0, "options": [1998.0, 0.5]}])
+    ((question,), _) = read_questions(tmp_path / "mine.parquet", mapping=None, fmt=None)
+    assert (question.id, question.options) == ("7", ["1998", "0.5"])
+
+
+def test_rows_of_a_frame_have_nothing_where_a_cell_is_empty() -> None:
+    rows = [{**ASKED, "answer": "1998", "refined_context": "In 1998.", "when": pd.Timestamp(2020, 1, 1)},
+            {**ASKED, "answer": "1998"}, {"messages": [{"role": "user", "content": "Why?"},
+                                                       {"role": "assistant", "content": "So."}]}]  # fmt: skip
+    found = samples_of(pd.DataFrame(rows).to_dict("records"), "train_dataset")
+    assert [(row.refined_context, row.context) for row in found] == [
+        ("In 1998.", ASKED["context"]), (None, ASKED["context"]), (None, "")]  # fmt: skip
+    for empty in (float("nan"), pd.NaT, pd.NA):
+        with pytest.raises(UserError, match="row 0: `answer` is None; expected text"):
+            samples_of([{**ASKED, "answer": empty}], "train_dataset")
+    with pytest.raises(UserError, match="`context`: got 5; expected text"):
+        samples_of([{"context": 5, "messages": rows[2]["messages"]}], "train_dataset")
