@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from d2e_sft.util.table import Styled, Table, is_number
+from d2e_sft.util.table import Styled, Table, is_number, split_suffix
 
 _OTHER_LINK = re.compile(r"\]\((?!https?://|#)")
 _ESCAPES = {
@@ -78,9 +78,10 @@ def _row(cells: Iterable[str]) -> str:
 def _cell(cell: Styled) -> str:
     """Return a cell's text; the best value is bold, the second best underlined, and text after a number is small."""
     number, space, rest = cell.partition(" ") if is_number(cell) else (str(cell), "", "")
-    value = latex_text(number.rstrip("†"))
+    bare, suffix = split_suffix(number)
+    value = latex_text(bare)
     command = "textbf" if cell.best else "underline" if cell.second else ""
-    text = (rf"\{command}{{{value}}}" if command else value) + latex_text("†" * number.endswith("†"))
+    text = (rf"\{command}{{{value}}}" if command else value) + latex_text(suffix)
     text += rf" {{\scriptsize {latex_text(rest)}}}" if space else ""
     return text + (rf"\textsubscript{{{latex_text(cell.note)}}}" if cell.note else "")
 

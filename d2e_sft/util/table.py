@@ -47,13 +47,14 @@ class Table:
     """A table to write; its `frame` has cells as text.
 
     `caption` and `notes` are paragraphs above and below. The first `keys` columns name a row; each part of a wide
-    table repeats them.
+    table repeats them. `bold` is what a bold value is called below a table in the terminal.
     """
 
     frame: DataFrame
     caption: str = ""
     notes: Sequence[str] = ()
     keys: int = 1
+    bold: str = "best"
 
     @classmethod
     def of(
@@ -81,6 +82,7 @@ class Table:
         *,
         notes: Sequence[str] = (),
         keys: int = 1,
+        bold: str = "best",
     ) -> Table:
         """Make a table from pairs of a block and the cells of a row; `name` is the index's, empty to hide it."""
         import pandas as pd
@@ -92,7 +94,7 @@ class Table:
             [cell if isinstance(cell, str) else texts.get(type(cell), str)(cell) for cell in row] for _, row in pairs
         ]
         index = pd.Index([block for block, _ in pairs], name=name, dtype=object)
-        return cls(pd.DataFrame(cells, index, header, dtype=object), caption, notes, keys)
+        return cls(pd.DataFrame(cells, index, header, dtype=object), caption, notes, keys, bold)
 
     def header(self) -> list[list[str]]:
         columns = self.frame.columns
@@ -138,7 +140,10 @@ class Table:
         room = width or terminal_width()
         parts = [self._part(places, room) for places in self._parts(room)]
         cells = [cell for row in self.rows() for cell in row]
-        kinds = {"* best": any(cell.best for cell in cells), "_ second best": any(cell.second for cell in cells)}
+        kinds = {
+            f"^ {self.bold}": any(cell.best for cell in cells),
+            "_ second best": any(cell.second for cell in cells),
+        }
         marks = ", ".join(mark for mark, used in kinds.items() if used)
         # Up to its first stop a caption is a title, after that it explains.
         caption_text = re.split(r"(?<=\?) |[.:;](?: |$)", self.caption, maxsplit=1)[0] if is_quiet() else self.caption
@@ -195,6 +200,12 @@ def is_number(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None
 
 
+def split_suffix(number: str) -> tuple[str, str]:
+    """Return a number and the signs of footnotes after it, which are neither bold nor underlined."""
+    value = number.rstrip(r"†*\ ")
+    return value, number.removeprefix(value)
+
+
 def percent(share: float | None) -> str:
     """A share in percent, `61.3`; a dash for None."""
     return NONE if share is None else f"{100 * share:.1f}"
@@ -207,7 +218,7 @@ def percent_interval(mean: float, low: float, high: float) -> str:
 
 def _plain(row: Sequence[Styled]) -> list[str]:
     """Cells with their style in characters."""
-    return [_styled(cell, cell, ("{}*", "{}_"), " ({})") for cell in row]
+    return [_styled(cell, cell, ("{}^", "{}_"), " ({})") for cell in row]
 
 
 def _styled(cell: Styled, text: str, marks: tuple[str, str], note: str) -> str:
@@ -215,7 +226,8 @@ def _styled(cell: Styled, text: str, marks: tuple[str, str], note: str) -> str:
     number, space, small = text.partition(" ") if is_number(cell) else (text, "", "")
     shown, mark = str(text), marks[0] if cell.best else marks[1] if cell.second else None
     if mark is not None:
-        shown = mark.format(number.rstrip("†")) + "†" * number.endswith("†") + space + small
+        value, suffix = split_suffix(number)
+        shown = mark.format(value) + suffix + space + small
     return shown + note.format(cell.note) if cell.note else shown
 
 
@@ -237,6 +249,8 @@ def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int], right: Sequen
 
 def _markdown(cell: Styled, escape: bool) -> str:
     text = re.sub(r"(?<!\\)\|", r"\|", " ".join(cell.split()))
-    if escape:
+    if is_number(cell):
+        text = re.sub(r"(?<=\d)\*", r"\\*", text)  # the sign of a footnote
+    elif escape:
         text = re.sub(r"([*`<\[]|(?<!\w)_|_(?!\w))", r"\\\1", text)
     return _styled(cell, text, ("**{}**", "<ins>{}</ins>"), " <sub>{}</sub>")

@@ -33,8 +33,8 @@ _TEXT = "text"
 @click.option(
     "--layout",
     type=click.Choice(get_args(Layout)),
-    help="The paper's table: piper (2, 4), ablation (5), sensitivity (6), cost (8), refiner (9), ood (10). "
-    "[default: piper, or a system's own]",
+    help="The paper's table: piper (2), tuned (4), ablation (5), sensitivity (6), cost (8), refiner (9), ood (10). "
+    "[default: piper, tuned if a RUN was trained, or a system's own]",
 )
 @click.option(
     "--format",
@@ -58,9 +58,10 @@ def table(
     """Lay the scores of runs out as in the paper's tables, a row for each run and setting.
 
     Values are the mean of exact match and token-level F1 in percent; Avg. is the plain mean over a relation's
-    datasets; the best of a column is bold, the second best underlined (in the terminal 65.6* and 60.1_). Rows of
-    `ablation` are named by what the recipe leaves out, rows of `sensitivity` by its α; `cost` has minutes of training
-    and milliseconds a sample. LaTeX needs booktabs and multirow.
+    datasets. The best of a column is bold, the second best underlined (in the terminal 65.6^ and 60.1_); in `piper`
+    among models of one size and setting. In `tuned` bold is also what is above the frozen model, and * what is above
+    its SFT. Rows of `ablation` are named by what the recipe leaves out, rows of `sensitivity` by its α; `cost` has
+    minutes of training and milliseconds a sample. LaTeX needs booktabs and multirow.
 
     For crepe, openpi2, boxes, wiqa and lm-eval: their measures, with intervals and paired tests to the first RUN.
 
@@ -83,7 +84,7 @@ def table(
     elif layout is None and (measured := _measured(runs, bench)) is not None:
         text = _measures_as(measured, form, published=against is not None)
     else:
-        text = read_table(runs, layout or "piper", bench, against).render(form)
+        text = read_table(runs, layout, bench, against).render(form)
     if out is None:
         click.echo(text, nl=False)
         return

@@ -7,12 +7,12 @@ are plain means of the rows' scores, whatever the rows' sizes, as the paper aver
 from __future__ import annotations
 
 import json
-import math
+import re
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -20,35 +20,28 @@ from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as, write_whole
 from d2e_sft.util.markup import latex_table
-from d2e_sft.util.table import NONE, Styled, Table
+from d2e_sft.util.table import Styled, Table
 from eval.compare.paper_layouts import ANY, LAYOUTS, TRAINING, Layout, Source, datasets_of, own_datasets
+from eval.compare.paper_marks import Cell, PaperValue, above, best_of_blocks, rounded
 from eval.compare.published import Published, check_model, published_row
 from eval.compare.runs import distinct_labels, how_to_score_alike, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
 ENDINGS = {"markdown": "md", "latex": "tex", "json": "json"}  # format → ending of a file
 _SETTINGS = {"zero_shot": "ZS", "few_shot": "FS", "cot": "CoT"}
-_FULL = "D²E-SFT"
-_VARIANTS = (_FULL, "w/o DIE", "w/o DEE", "w/o BOTH")
+_FULL, _SFT, _FROZEN = "D²E-SFT", "w/o BOTH", "frozen"
+_VARIANTS = (_FULL, "w/o DIE", "w/o DEE", _SFT)
+# Bounds between classes of model size, in billions of parameters: of the paper's, 7B, 13B to 14B, and larger.
+_SIZES = (1, 3, 10, 20)
 _TITLES: dict[Layout, str] = {
     "piper": "PIPER.",
+    "tuned": "PIPER before and after training.",
     "ablation": "Ablation on PIPER: DIE is distillation, DEE debiasing.",
     "sensitivity": "Sensitivity to the debias ratio α: averages over the datasets of a relation.",
     "refiner": "Who refined the contexts: averages over the datasets of a relation.",
     "ood": "Out of distribution; CIDER is averaged over its relations.",
     "cost": "Computational costs.",
 }
-
-
-class PaperValue(NamedTuple):
-    """A score in percent or a time, None if missing; it is `partial` if the column has more sources."""
-
-    percent: float | None
-    sources: tuple[Source, ...] = ()
-    partial: bool = False
-
-    def __str__(self) -> str:
-        return NONE if self.percent is None else f"{rounded(self.percent):.1f}{'†' * self.partial}"
 
 
 @dataclass(frozen=True)
@@ -76,10 +69,16 @@ class PaperRow:
     def method(self) -> str:
         """The row of the ablation: what the recipe leaves out, another objective, or a model that was not trained."""
         if self.recipe is None:
-            return "frozen"
+            return _FROZEN
         objective, views = self.recipe.d2e.objective, self.recipe.d2e.views
         variant = _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
         return variant if objective in ("sft", "d2e") else f"objective {objective}"
+
+    @property
+    def size(self) -> int:
+        """The model's class of size, by a number in its name; without one, as of endpoints, the largest."""
+        found = re.search(r"(\d+(?:\.\d+)?)([bm])(?![a-z])", self.model.lower())
+        return len(_SIZES) if found is None else bisect(_SIZES, float(found[1]) / {"b": 1, "m": 1000}[found[2]])
 
     @property
     def alpha(self) -> float:
@@ -144,51 +143,67 @@ class PaperTable:
 
     @property
     def table(self) -> Table:
-        columns, first = LAYOUTS[self.layout], "Models" if self.layout in ("piper", "ablation") else "Methods"
+        columns, first = LAYOUTS[self.layout], "Models" if self.layout in ("piper", "tuned", "ablation") else "Methods"
         header: list[Any] = [first, *(column.header for column in columns)]
         if columns[0].over:
             header = [("", first), *((column.over, column.header) for column in columns)]
-        ranks, lines = self.ranks(), []
+        ranks, stars, lines = self.ranks(), self.stars(), []
         for place, row in enumerate(self.rows):
             values = row.values(self.layout)
-            marks = [ranks.get((place, number)) for number in range(len(values))]
             cells = [
-                Styled.of(str(v), best=rank == 1, second=rank == 2) for v, rank in zip(values, marks, strict=True)
+                Styled.of(f"{value}{'*' * ((place, number) in stars)}", best=rank == 1, second=rank == 2)
+                for number, value in enumerate(values)
+                for rank in [ranks.get((place, number))]
             ]
             lines.append((row.block, [Styled.of(row.name, note=_SETTINGS[row.scores.setting]), *cells]))
             if row.published is not None:
                 ours = [None if value.percent is None else rounded(value.percent) for value in values]
                 lines += [(row.block, line) for line in row.published.rows(ours)]
-        return Table.in_blocks("", header, lines, _TITLES[self.layout], notes=list(self._notes()))
+        bold = "bold" if self.layout == "tuned" else "best"
+        return Table.in_blocks("", header, lines, _TITLES[self.layout], notes=list(self._notes()), bold=bold)
 
-    def ranks(self) -> dict[tuple[int, int], int]:
-        """(row, column) → 1 for the best values, 2 for the second best; values that print alike share a rank.
+    def above(self, method: str) -> set[Cell]:
+        """The values of trained models above those of the same model by a method, decoded as it was trained."""
+        rivals = {}
+        for place, row in enumerate(self.rows):
+            if row.method not in (_FROZEN, method):
+                rivals[place] = [
+                    at
+                    for at, other in enumerate(self.rows)
+                    if (other.model, other.method, other.scores.setting) == (row.model, method, row.scores.setting)
+                    and not other.other_decoding
+                    and not (other.recipe is None and other.alpha)
+                ]
+        return above([row.values(self.layout) for row in self.rows], rivals)
 
-        A block of one row has no best, one of two rows no second, and times and zeros have neither. Only averages over
-        the same sources are compared.
+    def ranks(self) -> dict[Cell, int]:
+        """(row, column) → 1 for the values that are bold, 2 for those underlined.
+
+        In the layout `tuned` the best frozen value of a block is bold, and a trained model's if it is above the frozen
+        one's. Otherwise the best and second best of each block are marked, but no times.
         """
-        ranks: dict[tuple[int, int], int] = {}
         values = [row.values(self.layout) for row in self.rows] if self.layout != "cost" else []
-        for _, block in groupby(range(len(values)), key=lambda place: self.rows[place].block):
-            places = list(block)
-            for column in range(len(LAYOUTS[self.layout])):
-                rivals = {place: value for place in places if (value := values[place][column]).percent is not None}
-                if len({value.sources for value in rivals.values()}) > 1:
-                    rivals = {place: value for place, value in rivals.items() if not value.partial}
-                shown = {place: rounded(value.percent or 0.0) for place, value in rivals.items()}
-                order = sorted({*shown.values()} - {0.0}, reverse=True)[: min(2, len(shown) - 1)]
-                ranks |= {(place, column): 1 + order.index(own) for place, own in shown.items() if own in order}
-        return ranks
+        ranks = best_of_blocks(values, [row.block for row in self.rows])
+        if self.layout != "tuned":
+            return ranks
+        best = {cell for cell, rank in ranks.items() if rank == 1 and self.rows[cell[0]].method == _FROZEN}
+        return dict.fromkeys(best | self.above(_FROZEN), 1)
+
+    def stars(self) -> set[Cell]:
+        return self.above(_SFT) if self.layout == "tuned" else set()
 
     def to_json(self) -> str:
         """Values in percent, or times, not rounded, by the columns' keys; null if missing."""
-        ranks, keys, rows = self.ranks(), [column.key for column in LAYOUTS[self.layout]], []
+        ranks, stars = self.ranks(), self.stars()
+        keys, rows = [column.key for column in LAYOUTS[self.layout]], []
         for place, row in enumerate(self.rows):
             values = dict(zip(keys, row.values(self.layout), strict=True))
             marked = {
                 name: [key for number, key in enumerate(keys) if ranks.get((place, number)) == rank]
-                for rank, name in enumerate(("best", "second"), start=1)
+                for rank, name in enumerate(("bold",) if self.layout == "tuned" else ("best", "second"), start=1)
             }
+            if self.layout == "tuned":
+                marked["above_sft"] = [key for number, key in enumerate(keys) if (place, number) in stars]
             rows.append(
                 {
                     "label": row.name,
@@ -233,6 +248,9 @@ class PaperTable:
             yield "Compare runs on one machine with one batch size. – not recorded, as with vLLM and endpoints."
             return
         yield "Mean of exact match and token-level F1, in percent."
+        if self.layout == "tuned":
+            yield "Bold: the best frozen model of its size; of a trained model, above the same model frozen."
+            yield "* above the same model trained by plain SFT."
         values = [value for row in self.rows for value in row.values(self.layout)]
         if any(value.percent is None for value in values):
             yield "– not scored."
@@ -248,17 +266,13 @@ class PaperTable:
             yield f"Scored but without a place in this table: {', '.join(sorted(left))}."
 
 
-def rounded(percent: float) -> float:
-    """Round to one decimal, with ties up, as the paper does; tolerate a rounding error below a tie."""
-    return math.floor(10 * percent + 0.5 + 1e-7) / 10
-
-
 def read_table(
-    paths: Sequence[Path], layout: Layout, bench: str | None = None, published: str | None = None
+    paths: Sequence[Path], layout: Layout | None, bench: str | None = None, published: str | None = None
 ) -> PaperTable:
     """Lay out the runs' results; a run that was scored in several settings gets several rows.
 
     Args:
+        layout: None means `tuned` if a run was trained here, otherwise `piper`.
         bench: the folder name under RUN/eval; None means all with a dataset of the layout.
         published: the model whose published values stand below ours; empty for each run's own, None for none.
 
@@ -269,19 +283,21 @@ def read_table(
     for path, label in zip(paths, distinct_labels(paths), strict=True):
         found = [_read_row(path, label, name) for name in scored_benches(path, bench)]
         datasets = {row.bench: {group.dataset for group in row.scores.groups} for row in found}
-        choices = ([row for row in found if datasets[row.bench] & own(layout)] for own in (own_datasets, datasets_of))
+        sets = (own(layout or "piper") for own in (own_datasets, datasets_of))
+        choices = ([row for row in found if datasets[row.bench] & own] for own in sets)
         fitting = found if bench is not None else next(filter(None, choices), None)
         if fitting is None:
             held = "; ".join(f"{name}: {', '.join(sorted(own))}" for name, own in datasets.items())
-            wanted = ", ".join(sorted(datasets_of(layout)))
+            name: Layout = layout or "piper"
+            wanted = ", ".join(sorted(datasets_of(name)))
             raise UserError(
-                f"{path}: scored on none of the datasets of the layout {layout!r} ({wanted}), only on {held}",
+                f"{path}: scored on none of the datasets of the layout {name!r} ({wanted}), only on {held}",
                 remedy=f"d2e eval {path} --suite {'ood' if layout == 'ood' else 'piper'}",
             )
         rows += fitting
     for other in rows[1:]:
         _check_same_rows(rows[0], other)
-    return _table(rows, layout, published)
+    return _table(rows, layout or ("tuned" if any(row.recipe for row in rows) else "piper"), published)
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
@@ -330,7 +346,7 @@ def _check_same_rows(first: PaperRow, other: PaperRow) -> None:
 def _table(rows: Sequence[PaperRow], layout: Layout, published: str | None = None) -> PaperTable:
     """The rows of a layout, named and ordered as in the paper, with the run or benchmark in names that are equal."""
     ranked = [_ranked(row, layout) for row in rows]
-    blocks = list(dict.fromkeys(row.block for row, _, _ in ranked))
+    blocks = sorted(dict.fromkeys(row.block for row, _, _ in ranked), key="trained".__eq__)
     ranked.sort(key=lambda entry: (blocks.index(entry[0].block), entry[1]))
     named, labels = [row for row, _, _ in ranked], [label for _, _, label in ranked]
     for more in (labels, [row.bench for row in named]):
@@ -348,10 +364,14 @@ def _table(rows: Sequence[PaperRow], layout: Layout, published: str | None = Non
 def _ranked(row: PaperRow, layout: Layout) -> tuple[PaperRow, Any, str]:
     """The row with its name and block, its rank within the block, and the label of its run."""
     variant, name, block, rank = row.method, row.name, "", (0, "")
-    if layout == "ablation":  # named by the parts of the method that its recipe leaves out
-        block, order = row.model, ["frozen", *_VARIANTS]
+    if layout == "piper" or (layout == "tuned" and variant == _FROZEN):
+        block = f"{row.size}, {row.scores.setting}"
+    elif layout == "tuned":
+        block = "trained"
+    elif layout == "ablation":  # named by the parts of the method that its recipe leaves out
+        block, order = row.model, [_FROZEN, *_VARIANTS]
         name = f"- {variant}{row.other_decoding}"
-        if variant in ("frozen", _FULL):
+        if variant in (_FROZEN, _FULL):
             name = f"{row.model} ({variant}{row.other_decoding})"
         rank = (order.index(variant), "") if variant in order else (len(order), variant)
     elif layout == "sensitivity":  # named by its α

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Layout = Literal["piper", "ablation", "sensitivity", "cost", "refiner", "ood"]
+Layout = Literal["piper", "tuned", "ablation", "sensitivity", "cost", "refiner", "ood"]
 Source = tuple[str, str]  # dataset, relation
 ANY, TRAINING = "*", "training"  # sources of times: any dataset, and no evaluation
 
@@ -58,6 +58,7 @@ _FIFTEEN = tuple(
 _FOUR = tuple(_average(relation, short) for relation, (_, short, _) in _PIPER.items())
 LAYOUTS: Mapping[Layout, tuple[PaperColumn, ...]] = {
     "piper": _FIFTEEN,
+    "tuned": _FIFTEEN,
     "ablation": _FIFTEEN,
     "sensitivity": _FOUR,
     "refiner": _FOUR,

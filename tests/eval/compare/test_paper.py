@@ -175,11 +175,41 @@ def test_the_second_best_is_underlined_in_blocks_of_three(tmp_path: Path) -> Non
     assert r"\underline{50.0}" in printed(*runs, "--format", "latex")
     text = printed(*runs, "--format", "text")
     assert " 50.0_ " in text
-    assert "* best, _ second best" in text
+    assert "^ best, _ second best" in text
     marks = [row["second"] for row in json.loads(printed(*runs, "--format", "json"))["rows"]]
     assert "temporal/tracie" in marks[1]
     assert "temporal/tracie" not in marks[2]
     assert "<ins>" not in printed(*runs[1:]), "the worse of two is no second best"
+
+
+def test_a_table_of_trained_models_has_the_marks_of_the_papers_table_4(tmp_path: Path) -> None:
+    frozen = dict.fromkeys(PAPER, 60.0)
+    runs = [
+        run(tmp_path / "small", frozen, model="models/Qwen1.5-7b", alpha=0.0),
+        run(tmp_path / "other", {**frozen, ("tracie", "temporal"): 62.0}, model="models/LLaMA2-7b", alpha=0.0),
+        run(tmp_path / "large", dict.fromkeys(PAPER, 70.0), model="models/Qwen1.5-72b", alpha=0.0),
+        trained(tmp_path / "sft", "{debias: false, distill: false}", SFT, alpha=0.0),
+        trained(tmp_path / "d2e", "{}", alpha=0.5),
+    ]
+    rows = {row[0].split(" <")[0]: row for row in cells(printed(*runs))[3:]}
+    assert list(rows) == ["small", "other", "large", "sft", "d2e"]
+    assert [row[3] for row in rows.values()] == ["60.0", "**62.0**", "70.0", "50.0", r"**76.0**\*"]
+    assert (rows["sft"][1], rows["d2e"][1]) == ("**65.6**", "**65.6**"), "no better than SFT, and no star"
+    assert rows["d2e"][17] == "36.6", "worse than the frozen model"
+    assert not any("<ins>" in cell for row in rows.values() for cell in row)
+    text = printed(*runs, "--format", "text")
+    assert "76.0^*" in text
+    assert r"\textbf{76.0}{*}" in printed(*runs, "--format", "latex")
+    [last] = [row for row in json.loads(printed(*runs, "--format", "json"))["rows"] if row["label"] == "d2e"]
+    assert last["above_sft"] == ["temporal/tracie", "temporal/cider", "temporal/average"]
+
+
+def test_the_best_of_table_2_is_that_of_a_size_and_setting(tmp_path: Path) -> None:
+    scores = {"a-7B": 50.0, "b-8b": 40.0, "c-13b": 60.0, "d-14b": 55.0, "gpt-4o": 70.0, "e-72b": 65.0}
+    runs = [run(tmp_path / name, dict.fromkeys(PAPER, value), model=name) for name, value in scores.items()]
+    runs.append(run(tmp_path / "cot", dict.fromkeys(PAPER, 45.0), model="f-7b", setting="cot"))
+    shown = {row[0].split(" <")[0]: row[1] for row in cells(printed(*runs))[3:]}
+    assert [name for name, value in shown.items() if "**" in value] == ["a-7B", "c-13b", "gpt-4o"]
 
 
 def test_zeros_are_not_the_best(tmp_path: Path) -> None:
