@@ -99,8 +99,8 @@ def is_flat(path: Path) -> bool:
 
 
 def read_lines(path: Path, schema: Any = dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (place, checked fields) of each line; JSON lines unless named `.csv`; UserError if a line does not fit."""
-    for place, row in _csv_lines(path) if path.suffix.lower() == ".csv" else read_json_lines(path):
+    """Yield (place, checked fields) of each line, of JSON, CSV or TSV by its name; UserError if one does not fit."""
+    for place, row in _csv_lines(path) if path.suffix.lower() in (".csv", ".tsv") else read_json_lines(path):
         try:
             yield place, _adapter(schema).validate_python(row)
         except ValidationError as error:
@@ -114,7 +114,8 @@ def read_lines(path: Path, schema: Any = dict[str, Any]) -> Iterator[tuple[str, 
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    tabs = path.suffix.lower() == ".tsv"
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True, delimiter="\t" if tabs else ",")
     try:
         header = [name.strip() for name in reader.fieldnames or ()]
         if len(set(header)) != len(header) or not all(header):

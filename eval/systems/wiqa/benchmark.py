@@ -27,6 +27,7 @@ from pydantic import Field, model_validator
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
 from eval.compare.published import read_published
 from eval.run.task import TaskItem
@@ -42,10 +43,22 @@ from eval.systems.labels import (
     accuracy_text,
     label_table,
 )
-from eval.systems.wiqa.gold import LABELS, POLARITY, TYPES, Explanation, Label, WiqaLine, WiqaQuestion, label_of
+from eval.systems.wiqa.gold import (
+    LABELS,
+    POLARITY,
+    TYPES,
+    Explanation,
+    Label,
+    WiqaLine,
+    WiqaQuestion,
+    label_of,
+    read_topics,
+)
 from eval.systems.wiqa.graphs import Graph, plain, read_graphs
 
 _GRAPHS = "wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
+_TOPICS = "para_id.prompt.topic.partition.tsv: also accuracy by topic"
+_UNLISTED = "in no topic"
 _ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
 _MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
@@ -66,7 +79,8 @@ class WiqaOptions(LabelOptions):
     )
     shots: int = Field(MOST_SHOTS, ge=0, le=MOST_SHOTS, description=f"solved examples, up to {MOST_SHOTS}")
     graphs: Path | None = Field(None, description=_GRAPHS)
-    scoring: ClassVar[frozenset[str]] = frozenset(("graphs",))
+    topics: Path | None = Field(None, description=_TOPICS)
+    scoring: ClassVar[frozenset[str]] = frozenset(("graphs", "topics"))
 
     @model_validator(mode="after")
     def _the_prompt_of_training_shows_nothing(self) -> Self:
@@ -77,6 +91,7 @@ class WiqaOptions(LabelOptions):
 
 class WiqaScoreOptions(LabelScoreOptions):
     graphs: Path | None = Field(None, description=_GRAPHS)
+    topics: Path | None = Field(None, description=_TOPICS)
 
 
 class Wiqa(LabelBenchmark[WiqaQuestion]):
@@ -141,6 +156,7 @@ class Wiqa(LabelBenchmark[WiqaQuestion]):
         scores = {
             **{name: common.pop(name) for name in ("accuracy", "accuracy_interval", "by_type")},
             "by_hops": {str(n): accuracy_of(right[q.id] for q in asked if q.hops == n) for n in hops},
+            **({"by_topic": by_topic(asked, right, options.topics)} if options.topics else {}),
             **common,
             "consistency": consistency(asked, answers.labels, graphs),
             "baselines": baselines({"all": asked, **self.groups(asked)}, seed),
@@ -173,6 +189,7 @@ class Wiqa(LabelBenchmark[WiqaQuestion]):
         return [
             Table.of(["accuracy, %", *types, "all"], rows, title),
             Table.of(["hops", "accuracy, %", "questions"], hops, "By number of hops"),
+            *([topic_table(scores["by_topic"])] if "by_topic" in scores else []),
             Table.of(["consistency", "%", "groups of questions", "random, %"], shares, "Consistency"),
             *label_table(counts),
             *([explanation_table(scores["explanations"])] if "explanations" in scores else []),
@@ -201,6 +218,24 @@ def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:
     return user(process + _WORDING["question"].format(stem=stem))
 
 
+def by_topic(asked: Questions, right: Mapping[str, bool], file: Path) -> dict[str, Any]:
+    """Return the accuracy of each topic; UserError if the list has no paragraph of the questions."""
+    topics = read_topics(file)
+    found = {question.id: topics.get(question.paragraph.removeprefix("propara_"), _UNLISTED) for question in asked}
+    names = sorted({*found.values()}, key=lambda name: (name == _UNLISTED, name))
+    if names == [_UNLISTED]:
+        raise UserError(
+            f"{file}: has none of the questions' paragraphs, such as {asked[0].paragraph!r}",
+            remedy="give the list of the same release, or leave topics out",
+        )
+    return {name: accuracy_of(right[one] for one, topic in found.items() if topic == name) for name in names}
+
+
+def topic_table(scores: Mapping[str, Any]) -> Table:
+    rows = [(name, percent(row["accuracy"]), row["questions"]) for name, row in scores.items()]
+    return Table.of(["topic", "accuracy, %", "questions"], rows, "By topic")
+
+
 def polarity_of(text: str) -> int | None:
     """Return the polarity (+1 or −1) of the first word of a change that is in the lexicon; None if no word is."""
     lexicon = wording("wiqa/polarity")
@@ -209,10 +244,13 @@ def polarity_of(text: str) -> int | None:
 
 
 def by_polarity(question: WiqaQuestion, seed: int) -> Label:
-    """Answer more if cause and effect have the same polarity, else less; a random label if one lacks a polarity."""
+    """Answer more if cause and effect have the same polarity, else less; one of the two if one lacks a polarity.
+
+    The paper draws "a random class label". Its 0.3 % on no effect fits only if that label is never drawn.
+    """
     cause, effect = map(polarity_of, question.changes)
     if cause is None or effect is None:
-        return random.Random(f"{seed}/{question.id}").choice(LABELS)
+        return random.Random(f"{seed}/{question.id}").choice(("more", "less"))
     return "more" if cause == effect else "less"
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, StrictInt, model_validator
 
+from d2e_sft.util.errors import UserError
 from eval.systems.labels import LabelQuestion
-from eval.systems.reading import FlatRow, GoldRow, Text
+from eval.systems.reading import FlatRow, GoldRow, Text, read_lines
 
 Label = Literal["more", "less", "no_effect"]
 LABELS: tuple[Label, ...] = ("more", "less", "no_effect")
@@ -88,6 +90,19 @@ class WiqaQuestion(LabelQuestion):
         """The cause and the effect in the stem; two empty texts if the stem has another form."""
         found = _STEM.fullmatch(self.stem.strip())
         return (found[1].strip(), found[2].strip()) if found else ("", "")
+
+
+def read_topics(path: Path) -> dict[str, str]:
+    """Read `para_id.prompt.topic.partition.tsv`: paragraph → topic; UserError if the file is damaged."""
+    rows = [row for _, row in read_lines(path, _Topic)]
+    if not rows:
+        raise UserError(f"{path}: holds no paragraph; expected WIQA's list of paragraphs and their topics")
+    return {row.paragraph.removeprefix("propara_"): row.topic for row in rows}
+
+
+class _Topic(FlatRow):
+    paragraph: Text = Field(validation_alias="para_id")
+    topic: Text
 
 
 class WiqaLine(FlatRow):

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMultipleChoice, BertModel, PreTrainedTokenizerFast
 
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.util.errors import UserError
 from eval.systems.benchmark import BenchmarkCall
 from eval.systems.wiqa import benchmark as wiqa
 from eval.systems.wiqa.benchmark import WIQA, WiqaOptions, WiqaScoreOptions
@@ -224,7 +225,26 @@ def test_baselines_of_hand_worked_questions(tmp_path: Path) -> None:
     by_id = {one.id: one for one in questions}
     assert [wiqa.by_polarity(by_id[name], 0) for name in ("q2", "q3")] == ["more", "less"]
     drawn = {wiqa.by_polarity(by_id["q6"], seed) for seed in range(40)}
-    assert drawn == set(LABELS), "a cause without a word of the lexicon gets a random label"
+    assert drawn == {"more", "less"}, "a cause without a word of the lexicon gets one of two labels"
+
+
+def test_accuracy_by_topic_is_that_of_the_list_of_paragraphs(tmp_path: Path) -> None:
+    gold = save(
+        tmp_path / "gold.jsonl", [*QUESTIONS[:5], question("q9", "a", "b", "more", "INPARA_EFFECT", 2, para_id="4")]
+    )
+    said = save(
+        tmp_path / "p.jsonl", [{"id": name, "answer": "more"} for name in ("q1", "q2", "q3", "q4", "q5", "q9")]
+    )
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("para_id\tprompt\ttopic\tpartition\npropara_31\tHow?\tponds\ttest\n", encoding="utf-8")
+    result = WIQA.score(said, gold, WiqaScoreOptions(topics=topics))
+    assert result.scores["by_topic"] == {
+        "ponds": {"accuracy": 4 / 5, "questions": 5}, "in no topic": {"accuracy": 1.0, "questions": 1}
+    }  # fmt: skip
+    assert "By topic" in result.text
+    topics.write_text("para_id\ttopic\n77\train\n", encoding="utf-8")
+    with pytest.raises(UserError, match="none of the questions' paragraphs, such as '31'"):
+        WIQA.score(said, gold, WiqaScoreOptions(topics=topics))
 
 
 def test_the_published_file_scored_by_its_own_answers(wiqa_raw: Path, tmp_path: Path) -> None:
