@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
-from d2e_sft.config.options import Number, decoder_option, reject_unused
+from d2e_sft.config.options import Number, address_options, decoder_option, reject_unused
 from d2e_sft.data.sample import WORDED
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.errors import UserError
@@ -24,8 +24,7 @@ from d2e_sft.util.errors import UserError
     show_default=True,
     help="auto: vllm if it is installed, else transformers.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@address_options(8000)
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
 @click.option("--alpha", type=Number(0, MAX_ALPHA), help="Default debias ratio. [default: as trained, else 0.5]")
 @decoder_option("Default decoder", custom="")

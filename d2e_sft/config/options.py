@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.core import ParameterSource
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.util.errors import UserError, did_you_mean
 
+ADDRESS = ("host", "port", "allow_hosts", "allow_origins")  # the parameters of `address_options`
 _OUT = f"{__name__}.out"
 
 
@@ -54,6 +56,28 @@ def decoder_option(
     """Return the click option `--decoder`, whose help lists the decoders after `what`."""
     text = f"{what}: {', '.join(DECODERS)}{custom}. [default: d2e]"
     return click.option("--decoder", *names, metavar="NAME[:KEY=VALUE,…]", help=text, **settings)
+
+
+def address_options(port: int) -> Callable[[Any], Any]:
+    """Return a decorator that adds a server's options: its address, with `port` as the default, and who may use it."""
+    several = functools.partial(click.option, multiple=True)
+    page = "Web page that may send requests, for example https://app.example. *: any."
+    options = (
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+        click.option("--port", type=click.IntRange(1, 65535), default=port, show_default=True),
+        several(
+            "--allow-host", "allow_hosts", metavar="NAME", help="Further name of the server, for proxies. *: any."
+        ),
+        several("--allow-origin", "allow_origins", metavar="ORIGIN", callback=_origins, help=page),
+    )
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def _origins(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if value != "*" and (value.count("/") != 2 or not all(value.partition("://"))):
+            raise click.BadParameter(f"got {value!r}; expected * or scheme://name[:port], without a path")
+    return tuple(value.lower() for value in values)
 
 
 def out_argument(name: str = "out", *, metavar: str = "OUT", required: bool = True) -> Callable[[Any], Any]:

@@ -16,7 +16,7 @@ from d2e_sft.data.built import SWAPPED, manifest_of
 from d2e_sft.data.conversation import Conversation
 from d2e_sft.util.answers import contains, is_same_answer, normalise
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
-from d2e_sft.util.files import object_with_unique_keys, replacing
+from d2e_sft.util.files import object_with_unique_keys, replacing, surrogate_problem
 from d2e_sft.util.paths import nearest_path
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
@@ -185,15 +185,11 @@ def check_row(row: Any) -> EventSample | str:
     try:
         sample = EventSample.model_validate(row)
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-        text.encode("utf-8")
     except ValidationError as error:
         return describe_validation_error(error)
-    except UnicodeEncodeError as error:
-        around = shortened(text[max(0, error.start - 30) : error.start + 1])
-        return f"contains a lone surrogate (half of a character) at the end of {around}; expected whole characters"
     except (ValueError, TypeError, RecursionError) as error:
         return f"cannot be written as JSON ({error}); NaN, infinity and deep nesting are not supported"
-    return sample
+    return surrogate_problem(text) or sample
 
 
 def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> list[EventSample]:

@@ -12,6 +12,7 @@ import torch
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -21,7 +22,7 @@ from d2e_sft.decoding.pairs import Tokens
 from d2e_sft.decoding.rows import decodes_packed
 from d2e_sft.model.forward import head_of, hidden_states
 from d2e_sft.server.context import RequestError
-from d2e_sft.server.limits import BodyLimit, KeyCheck
+from d2e_sft.server.limits import BodyCheck, KeyCheck, PageCheck
 from d2e_sft.server.openai import (
     ApiReply,
     ApiRequest,
@@ -34,6 +35,7 @@ from d2e_sft.server.openai import (
 )
 from d2e_sft.server.prompts import Prompts
 from d2e_sft.server.queue import BatchQueue, Prompt
+from d2e_sft.server.start import ServeOptions
 
 _DONE = b"data: [DONE]\n\n"
 _AT_ONCE = 256  # tokens of a prompt whose distributions are in memory at once
@@ -43,9 +45,8 @@ def build_app(
     name: str,
     prompts: Prompts,
     queue: BatchQueue,
+    options: ServeOptions,
     *,
-    api_key: str | None = None,
-    max_body_bytes: int,
     more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Return the app that serves a model under `name`; `more` routes come first."""
@@ -56,9 +57,13 @@ def build_app(
         Route("/v1/models", api.models),
         Route("/health", lambda request: Response()),
     ]
-    around = [Middleware(BodyLimit, max_bytes=max_body_bytes)]
-    if api_key is not None:  # outermost, so that bodies of unauthorised clients are not read
-        around.insert(0, Middleware(KeyCheck, key=api_key))
+    around = [Middleware(PageCheck, options=options)]
+    if options.allow_origins:  # around the key, which a browser leaves out of its first question
+        pages: Any = {"allow_origins": options.allow_origins, "expose_headers": ["X-D2E-Decoding"]}
+        around += [Middleware(CORSMiddleware, allow_methods=["GET", "POST"], allow_headers=["*"], **pages)]
+    if options.api_key is not None:  # around the body, so that those of unauthorised clients are not read
+        around += [Middleware(KeyCheck, key=options.api_key)]
+    around += [Middleware(BodyCheck, max_bytes=options.max_body_bytes)]
     answered: Any = {RequestError: _refused, HTTPException: _http_error}
     return Starlette(routes=[*more, *routes], middleware=around, exception_handlers=answered)
 

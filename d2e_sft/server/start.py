@@ -27,6 +27,7 @@ class ServeOptions:
     """Options of the server, whatever its engine.
 
     Attributes:
+        allow_hosts, allow_origins: Further names of this server, and web pages that may use it; `*`: any.
         api_key: Bearer token that clients must send; None: no check.
         decoding: Of requests that name no decoder.
         prompt_set, format: Whose context line words a context.
@@ -38,6 +39,8 @@ class ServeOptions:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
     api_key: str | None = None
     decoding: DecodingConfig = DecodingConfig()
     prompt_set: str = "default"
@@ -87,7 +90,7 @@ def serve(model: str, options: ServeOptions) -> None:
         loaded = load_to_decode(model, ModelSection() if recipe is None else recipe.model, options.dtype)
         prompts = Prompts(loaded, options.decoding, wording, options.format, options.max_new_tokens)
         queue = BatchQueue(loaded, options.max_queue)
-        app = build_app(model, prompts, queue, api_key=options.api_key, max_body_bytes=options.max_body_bytes)
+        app = build_app(model, prompts, queue, options)
         url = f"http://{address(sock)}/v1"
         run(app, sock, f"serving {model} with transformers at {url}{example_request(model, options, url)}")
 

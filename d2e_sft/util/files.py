@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from d2e_sft.util.errors import UserError, describe_validation_error
+from d2e_sft.util.errors import UserError, describe_validation_error, shortened
 from d2e_sft.util.locks import temporary_folder
 
 T = TypeVar("T")
@@ -168,7 +168,12 @@ def _sum_of(content: Mapping[str, Any], files: Mapping[str, Any]) -> str:
 
 
 class _UniqueKeyConstructor(yaml.constructor.BaseConstructor):
-    """Duplicate keys are an error; PyYAML would silently keep the last."""
+    """Duplicate keys and lone surrogates are errors; PyYAML would accept both, and keep the last of equal keys."""
+
+    def construct_scalar(self, node: Any) -> Any:
+        if problem := surrogate_problem(str(node.value)):
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {problem}")
+        return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = (self.construct_object(key, deep=True) for key, _ in node.value)
@@ -209,6 +214,33 @@ def load_yaml(text: str, *, texts_only: bool = False) -> Any:
 def load_package_yaml(path: Path) -> Any:
     """Return the content of a YAML file of this package; see `load_yaml` for files of users."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_PackageLoader)
+
+
+def load_json(text: str | bytes | bytearray) -> Any:
+    """Return the content of a JSON text in UTF-8.
+
+    Raises ValueError for a duplicate key, NaN, infinity or a lone surrogate, which Python's decoder accepts, and
+    RecursionError for deep nesting.
+    """
+    text = text if isinstance(text, str) else text.decode("utf-8-sig")
+    content = json.loads(text, object_pairs_hook=object_with_unique_keys, parse_constant=_not_json)
+    if "\\u" in text and (problem := surrogate_problem(json.dumps(content, ensure_ascii=False))):
+        raise ValueError(problem)
+    return content
+
+
+def _not_json(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def surrogate_problem(text: str) -> str | None:
+    """Return what is wrong with a text that has a lone surrogate, which no tokenizer and no file takes, or None."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        around = shortened(text[max(0, error.start - 30) : error.start + 1])
+        return f"contains a lone surrogate (half of a character) at the end of {around}; expected whole characters"
+    return None
 
 
 def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
-from d2e_sft.config.options import Number
+from d2e_sft.config.options import ADDRESS, Number, address_options
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.server.start import ServeOptions, require_starlette, warn_if_open
 from d2e_sft.util.startup import collector_paused
@@ -26,21 +28,8 @@ from eval.run.options import EvalOptions
 @click.option("--bench", metavar="PATH", help="Examples from here: a folder of `d2e data build`, or a file of rows.")
 @click.option("--samples", type=click.IntRange(1, 50), default=8, show_default=True, help="Number of examples.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
-def demo(
-    model: str,
-    *,
-    alpha: float | None,
-    prompt_set: str | None,
-    max_new_tokens: int | None,
-    dtype: str | None,
-    bench: str | None,
-    samples: int,
-    seed: int,
-    host: str,
-    port: int,
-) -> None:
+@address_options(7860)
+def demo(model: str, *, bench: str | None, samples: int, seed: int, **options: Any) -> None:
     """Serve a web page to ask MODEL about a context: plain and debiased answers side by side, with a slider for α.
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
@@ -58,7 +47,6 @@ def demo(
         from eval.pages.demo.page import serve_demo
         from eval.pages.demo.question import examples_for
 
-    where = ServeOptions(host=host, port=port)
+    where = ServeOptions(**{name: options.pop(name) for name in ADDRESS})
     warn_if_open(where)
-    options = EvalOptions(alpha=alpha, prompt_set=prompt_set, max_new_tokens=max_new_tokens, dtype=dtype)
-    serve_demo(model, options, examples_for(model, bench, samples, seed), where)
+    serve_demo(model, EvalOptions(**options), examples_for(model, bench, samples, seed), where)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean, shortened
-from d2e_sft.util.files import object_with_unique_keys
+from d2e_sft.util.files import load_json
 
 _DAMAGED = "the file is damaged or of another kind: download or write it again"
 _NO_LINES = "write one JSON object a line (.jsonl), or CSV (.csv)"
@@ -85,7 +85,7 @@ def json_lines_of(text: str, name: str, schema: Any) -> Iterator[tuple[str, Any]
 
 def _decoded(text: str, place: str, remedy: str = _DAMAGED) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=object_with_unique_keys)
+        return load_json(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}; the text begins with {text[:60]!r}"
         raise UserError(f"{place}: not JSON ({where})", remedy) from None

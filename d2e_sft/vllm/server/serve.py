@@ -51,6 +51,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
         ]
     )
     check_address(arguments, options)
+    arguments.allowed_origins = list(options.allow_origins)
     if (arguments.api_server_count or 1) > 1 or arguments.headless:
         raise UserError(
             "--api-server-count and --headless: the two requests of a pair need one API server",
@@ -61,15 +62,17 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
 
 
 def check_address(arguments: Namespace, options: ServeOptions) -> None:
-    """Raise UserError if vLLM's options have another address than ours, or a key, which our middleware checks."""
-    ours = {"host": options.host, "port": options.port, "api_key": None}
+    """Raise UserError if vLLM's options have another address than ours, or what our middleware checks."""
+    ours = {"host": options.host, "port": options.port, "api_key": None, "allowed_origins": ["*"]}
     changed = [
-        f"--{name.replace('_', '-')}" for name, value in ours.items() if (getattr(arguments, name) or None) != value
+        f"--{name.replace('_', '-')}"
+        for name, value in ours.items()
+        if (getattr(arguments, name, value) or None) != value
     ]
     if changed:
         raise UserError(
             f"got {' and '.join(changed)} after MODEL, or in a file of --config: an option of d2e serve",
-            "put it before MODEL: d2e serve --host HOST --port PORT --api-key KEY MODEL",
+            "put it before MODEL: d2e serve --host HOST --port PORT --api-key KEY --allow-origin ORIGIN MODEL",
         )
 
 
@@ -102,7 +105,7 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     from vllm.entrypoints.launchers.app import build_app as build_vllm_app
     from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
 
-    from d2e_sft.server.limits import BodyLimit, QueueLimit
+    from d2e_sft.server.limits import BodyCheck, PageCheck, QueueLimit
     from d2e_sft.vllm.server.chat import add_chat_route
     from d2e_sft.vllm.server.online import PairingEngine
 
@@ -113,8 +116,8 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     await init_app_state(client, app.state, arguments, tasks)
     wording = load_prompt_set(options.prompt_set)
     add_chat_route(app, prompt_set=wording, format=options.format, decoding=options.decoding)
-    # vLLM's app has already built its middleware, so ours wraps it. Authentication is outermost, so that bodies of
-    # unauthorised clients are not read.
-    around: Any = QueueLimit(BodyLimit(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
-    app.middleware_stack = AuthenticationMiddleware(around, [options.api_key]) if options.api_key else around
+    # vLLM's app has already built its middleware, so ours wraps it. The key is checked before a body is read.
+    around: Any = QueueLimit(BodyCheck(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
+    keyed = AuthenticationMiddleware(around, [options.api_key]) if options.api_key else around
+    app.middleware_stack = PageCheck(keyed, options)
     return app

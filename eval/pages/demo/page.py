@@ -272,7 +272,7 @@ def build_page(model: DemoModel, examples: Sequence[Question], where: ServeOptio
 
     more = [Route("/", page), Route("/answer", answer, methods=["POST"])]
     prompts = Prompts(model.loaded, model.decoding, model.prompt_set)
-    return build_app(model.name, prompts, queue, max_body_bytes=where.max_body_bytes, more=more)
+    return build_app(model.name, prompts, queue, where, more=more)
 
 
 def page_of(model: DemoModel, examples: Sequence[Question], opening: Opening) -> str:

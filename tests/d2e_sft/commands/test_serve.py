@@ -59,10 +59,12 @@ def test_the_example_is_worded_as_the_rows_were(
 
 def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(tmp_path: Path, started: Started) -> None:
     (tmp_path / "recipe.yaml").write_text("data: {train: r.parquet}\ntrain: {output_dir: x}\nd2e: {alpha: 0.3}\n")
-    _serve("--engine", "vllm", "--alpha", "0", "--prompt-set", "other", str(tmp_path), "--max-model-len", "99")
+    pages = ("--allow-origin", "https://App.example", "--allow-host", "d2e.example", "--allow-host", "d2e")
+    _serve("--engine", "vllm", "--alpha", "0", "--prompt-set", "other", *pages, str(tmp_path), "--max-model-len", "99")
     model, options = started[-1]
     assert (model, options.decoding.alpha, options.prompt_set) == (str(tmp_path), 0, "other")
     assert options.engine_arguments == ("--max-model-len", "99")
+    assert (options.allow_origins, options.allow_hosts) == (("https://app.example",), ("d2e.example", "d2e"))
 
 
 def test_a_model_without_a_recipe_is_served_at_one_half_or_with_the_decoder_given(
@@ -96,6 +98,8 @@ def test_the_engine_is_vllm_where_it_is_installed(
         (["runs/none"], "no such folder"),
         (["--prompt-set", "none", "HERE"], "none"),
         (["--host", "203.0.113.1", "HERE"], "cannot listen there"),
+        (["--allow-origin", "app.example", "HERE"], "scheme://name"),
+        (["--allow-origin", "null", "HERE"], "scheme://name"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_a_model_is_loaded(

@@ -20,7 +20,7 @@ from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server.app import build_app
 from d2e_sft.server.prompts import Prompts
 from d2e_sft.server.queue import BatchQueue
-from d2e_sft.server.start import address, listening
+from d2e_sft.server.start import ServeOptions, address, listening
 from tests.tiny import tiny_model, tiny_tokenizer
 
 KEY, LIMIT, NAME = "a-key-of-the-test", 20_000, "tiny"
@@ -37,11 +37,11 @@ class Served:
 
 
 @contextmanager
-def serving(loaded: LoadedModel, *, name: str = NAME, key: str | None = KEY) -> Iterator[Served]:
+def serving(loaded: LoadedModel, *, name: str = NAME, key: str | None = KEY, **options: Any) -> Iterator[Served]:
     """Serve a model while the block lasts; its defaults are α = 0.5 and 30 tokens."""
     queue = BatchQueue(loaded, 64)
     prompts = Prompts(loaded, DecodingConfig(alpha=0.5), load_prompt_set("default"), longest=30)
-    with running(build_app(name, prompts, queue, api_key=key, max_body_bytes=LIMIT)) as url:
+    with running(build_app(name, prompts, queue, ServeOptions(api_key=key, max_body_bytes=LIMIT, **options))) as url:
         yield Served(url)
 
 
@@ -53,7 +53,8 @@ def tiny() -> LoadedModel:
 def sent(server: Served, route: str, fields: dict[str, Any]) -> Iterator[None]:
     """Send a request, and leave when the block is left."""
     body = json.dumps(fields)
-    head = f"POST /v1/{route} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}"
+    head = f"POST /v1/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+    head += f"\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}"
     host, _, port = server.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port))) as client:
         client.sendall(f"{head}\r\n\r\n{body}".encode())

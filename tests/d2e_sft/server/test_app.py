@@ -183,15 +183,49 @@ def test_what_cannot_be_answered_is_a_clear_error(
     assert message in error["message"]
 
 
-def test_a_body_that_is_no_request_is_refused(server: Served) -> None:
-    headers = {"Authorization": f"Bearer {KEY}"}
-    url = f"{server.url}/v1/chat/completions"
-    for body, message in ((b"{", "not JSON"), (b"[1]", "expected an object")):
-        refused = httpx.post(url, headers=headers, content=body)
-        assert (refused.status_code, message in refused.json()["error"]["message"]) == (400, True)
-    assert httpx.post(url, headers=headers, content=b"x" * (LIMIT + 1)).status_code == 413
+def test_who_may_ask_is_decided_before_a_body_is_read(server: Served) -> None:
+    url, keyed = f"{server.url}/v1/chat/completions", {"Authorization": f"Bearer {KEY}"}
+    page, large = {"Origin": "http://evil.example"}, b"x" * (LIMIT + 1)
+    for headers, status in (({**keyed, **page}, 403), ({**keyed, "Host": "evil.example"}, 403), (page, 403)):
+        assert httpx.post(url, headers=headers, content=large).status_code == status
     for given in ({}, {"Authorization": "Bearer another"}):
-        assert httpx.post(url, headers=given, json={"messages": MESSAGES}).status_code == 401
+        assert httpx.post(url, headers=given, content=large).status_code == 401
+    assert httpx.post(url, headers=keyed, content=large).status_code == 413
+    assert httpx.post(url, headers=keyed, content=b"{}").status_code == 415
+    for body, message in ((b"{", "not valid JSON"), (b"[1]", "expected an object"), (b"", "expected an object")):
+        refused = httpx.post(url, headers={**keyed, "Content-Type": "application/json"}, content=body)
+        assert (refused.status_code, message in refused.json()["error"]["message"]) == (400, True)
+
+
+def test_a_browser_may_ask_for_an_allowed_page() -> None:
+    page = {"Origin": "https://app.example"}
+    question = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    with serving(tiny(), allow_origins=("https://app.example",)) as server:
+        url = f"{server.url}/v1/chat/completions"
+        first = httpx.options(url, headers={**page, **question})  # a browser sends no key with it
+        asked = httpx.post(url, headers={**page, "Authorization": f"Bearer {KEY}"}, json={"messages": MESSAGES})
+        assert httpx.options(url, headers={**question, "Origin": "https://evil.example"}).status_code == 403
+    assert (first.status_code, asked.status_code) == (200, 200)
+    assert first.headers["access-control-allow-headers"] == "authorization,content-type"
+    assert (
+        first.headers["access-control-allow-origin"] == asked.headers["access-control-allow-origin"] == page["Origin"]
+    )
+
+
+def test_a_refused_request_leaves_the_others_of_its_batch_unharmed(server: Served, loaded: LoadedModel) -> None:
+    def refused(context: str) -> httpx.Response:
+        body = json.dumps({"messages": MESSAGES, "context": context, "max_tokens": 24})
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        return httpx.post(f"{server.url}/v1/chat/completions", headers=headers, content=body)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, server, context=CONTEXT) for _ in range(4)]
+        half = [pool.submit(refused, "half \ud800") for _ in range(4)]
+        assert {said(answer.result()) for answer in answers} == {expected(loaded, ORIGINAL, QUESTION)}
+    assert {answer.result().status_code for answer in half} == {400}
 
 
 def test_scores_that_are_no_numbers_are_an_error_of_the_server() -> None:

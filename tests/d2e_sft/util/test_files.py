@@ -82,6 +82,7 @@ def test_several_threads_may_write_one_file(tmp_path: Path) -> None:
         ("a: 1\na: 2", "'a' is given twice"),
         ("a: " + "[" * 20_000, "nests too deeply"),
         (f"a: {'9' * 5_000}", "digits"),
+        ('a: 1\nb: ["half \\ud800"]', "line 2: contains a lone surrogate"),
     ],
 )
 def test_bad_yaml_is_one_kind_of_error(text: str, message: str) -> None:

@@ -18,6 +18,7 @@ from d2e_sft.vllm.server.serve import check_address
         ({"api_key": ["S"]}, "got --api-key after MODEL"),
         ({"host": "0.0.0.0"}, "got --host after MODEL"),
         ({"port": 9000}, "got --port after MODEL"),
+        ({"allowed_origins": ["https://app.example"]}, "got --allowed-origins after MODEL"),
         ({"api_key": "S", "host": "0.0.0.0"}, "got --host and --api-key after MODEL"),
         ({}, None),
         ({"api_key": []}, None),
@@ -25,7 +26,9 @@ from d2e_sft.vllm.server.serve import check_address
 )
 def test_an_address_or_a_key_after_the_model_is_refused(changed: dict[str, Any], said: str | None) -> None:
     options = ServeOptions(api_key="the-servers-own")
-    arguments = Namespace(**{"host": options.host, "port": options.port, "api_key": None, **changed})
+    arguments = Namespace(
+        **{"host": options.host, "port": options.port, "api_key": None, "allowed_origins": ["*"], **changed}
+    )
     if said is None:
         check_address(arguments, options)
         return

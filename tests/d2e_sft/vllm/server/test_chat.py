@@ -120,3 +120,17 @@ def test_a_body_beyond_the_limit_is_refused_with_and_without_its_length(server: 
     for response in (announced, chunked):
         assert response.status_code == 413
         assert "max-body-bytes" in response.json()["error"]["message"]
+
+
+def test_other_pages_and_bodies_that_are_not_json_are_refused(server: str) -> None:
+    url, key = f"{server}/v1/chat/completions", {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    half = json.dumps({"model": BUILTIN, "messages": [{"role": "user", "content": "\ud800"}]})
+    for headers, status in (
+        ({"Origin": "null"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+    ):
+        assert httpx.post(url, headers={**key, **headers}, content=half).status_code == status
+    assert httpx.options(url, headers={"Origin": "https://evil.example"}).status_code == 403
+    for body in (half, '{"model": 1, "model": 2}', '{"temperature": NaN}'):
+        assert httpx.post(url, headers=key, content=body).status_code == 400

@@ -177,6 +177,9 @@ def test_the_server_of_the_page_has_the_routes_of_serve_and_refuses_other_forms(
 ) -> None:
     listed = httpx.get(f"{address}/v1/models").json()
     assert [one["id"] for one in listed["data"]] == [model.name]
-    for body in (b"{", b"{}", b"[1]"):
-        refused = httpx.post(f"{address}/answer", content=body)
+    kind = {"Content-Type": "application/json"}
+    for body in (b'"{"', b"{}", b"[1]", b""):
+        refused = httpx.post(f"{address}/answer", content=body, headers=kind)
         assert (refused.status_code, "not the page's form" in refused.text) == (400, True)
+    for others in ({}, {**kind, "Origin": "null"}, {**kind, "Origin": "http://localhost:1"}, {"Host": "evil.example"}):
+        assert httpx.post(f"{address}/answer", content=b"{}", headers=others).status_code in (403, 415)
