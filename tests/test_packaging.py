@@ -28,29 +28,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> None:
-    for file in (
-        "d2e_sft/data/prompt_sets/default.yaml",
-        "d2e_sft/bundled/recipes/models/smollm2-135m-mini.yaml",
-        "d2e_sft/bundled/recipes/methods/d2e-lora.yaml",
-        "d2e_sft/bundled/recipes/shared/piper-10k.yaml",
-        "d2e_sft/bundled/launch/constraints.txt",
-        "d2e_sft/bundled/launch/accelerate/shapes/2x8-gpu-zero3.yaml",
-        "d2e_sft/bundled/launch/sky/train.yaml",
-        "d2e_sft/bundled/launch/slurm/train.sbatch",
-        "data_builders/sources/piper/tracie.py",
-        "data_builders/sources/piper/tracie.yaml",
-        "data_builders/text/word_lists.yaml",
-        "eval/pages/report/page.html",
-        "eval/pages/report/browser.js",
-        "eval/pages/report/report.css",
-        "eval/pages/report/errors.html",
-        "eval/pages/sweep/sweep.html",
-        "d2e_sft/util/html/style.css",
-        "d2e_sft/hub/card.md.jinja",
-        "d2e_sft/hub/custom_generate/generate.py",
-        "d2e_sft/util/html/sections.html",
-    ):
-        assert (installed / file).is_file(), file
+    packages = [(ROOT / name, Path(name)) for name in ("d2e_sft", "data_builders", "eval")]
+    bundled = [(ROOT / name, Path("d2e_sft/bundled") / name) for name in ("recipes", "launch")]
+    for folder, place in (*packages, *bundled):
+        files = [
+            file.relative_to(folder)
+            for file in folder.rglob("*")
+            if file.is_file() and "__pycache__" not in file.parts
+        ]
+        assert [str(file) for file in files if not (installed / place / file).is_file()] == []
     assert not list(installed.rglob("test_*.py"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -11,8 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from d2e_sft import cli
-from d2e_sft.bench.decode import decoding_table
-from d2e_sft.doctor.run import Finding, lines
 from d2e_sft.util.terminal import WIDTH
 from tests.command import d2e, output_of, verbs
 from tests.eval.compare.rows import accuracy, save_result
@@ -63,14 +60,6 @@ def test_errors_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("piped")
-@pytest.mark.parametrize("call", ["recipes list", "recipes list --parts", "recipes explain", "data list"])
-def test_lists(call: str) -> None:
-    printed = output_of(*call.split())
-    assert len(printed) > 100
-    assert not too_wide(printed)
-
-
-@pytest.mark.usefixtures("piped")
 def test_scores_of_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in WITHOUT_PLANNER:
         system, *given = name.split()
@@ -88,20 +77,3 @@ def test_runs_with_long_names_are_compared_and_laid_out(tmp_path: Path) -> None:
         printed = output_of(verb, *runs)
         assert printed
         assert not too_wide(printed.replace(str(tmp_path), "")), verb
-
-
-@pytest.mark.usefixtures("piped")
-def test_what_the_doctor_finds_is_folded_under_itself() -> None:
-    found = [Finding("flash-attn", "warn", "not installed " * 12, "pip install it " * 12, "packages")]
-    text = "\n".join(line for _, line in lines(found))
-    assert not too_wide(text)
-    assert len(text.splitlines()) >= 5
-
-
-@pytest.mark.usefixtures("piped")
-def test_tables_of_speed_are_shown_in_parts() -> None:
-    file = ROOT / "docs" / "results" / "bench-decode-cpu-2026-11-25.json"
-    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-    printed = decoding_table(rows).terminal()
-    assert printed.count("prompt  ") == 2
-    assert not too_wide(printed)

@@ -49,6 +49,16 @@ def test_every_command_that_the_program_or_its_files_name_parses() -> None:
     assert [problem for command in dict.fromkeys(found) if (problem := problem_of(command))] == []
 
 
+@pytest.mark.parametrize(
+    "file", ["Dockerfile", *(f".github/workflows/{name}.yml" for name in ("ci", "docs", "release"))]
+)
+def test_targets_and_extras_of_builds_exist(file: str) -> None:
+    calls = re.findall(
+        r"(?:run: |RUN |&& )(?:uv )?((?:make|pip) [^\n&|\\]+)", (ROOT / file).read_text(encoding="utf-8")
+    )
+    assert [problem for call in calls if (problem := problem_of(call))] == []
+
+
 @each_page
 def test_every_recipe_key_exists(page: Path) -> None:
     text = text_of(page)
@@ -93,24 +103,6 @@ def test_every_link_and_anchor_resolves(page: Path) -> None:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             broken.append(target)
     assert broken == []
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda page: page.name)
-def test_no_page_is_long(page: Path) -> None:
-    assert len(page.read_text(encoding="utf-8").split()) <= 2500
-
-
-def test_few_sentences_are_long() -> None:
-    counts = [len(sentence.split()) for page in PAGES for sentence in _sentences(text_of(page))]
-    assert len(counts) > 1500
-    assert sum(count > 30 for count in counts) <= 0.02 * len(counts)
-
-
-def _sentences(text: str) -> list[str]:
-    """Sentences of prose, without code, tables and headings."""
-    prose = re.sub(r"^ *(?:```.*?^ *```|[|#].*?$)", "", text, flags=re.DOTALL | re.MULTILINE)
-    prose = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "CODE", prose))
-    return re.split(r"(?<=[.!?:;])\s+(?=[A-Z*`\[])|\n\s*\n|\n\s*[-*] ", prose)
 
 
 @pytest.mark.parametrize(

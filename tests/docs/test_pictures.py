@@ -1,12 +1,16 @@
-"""The pictures in docs/images that are drawn from the code show the code as it is."""
+"""Pictures and tables of the docs that scripts make show the code and the results as they are."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from d2e_sft.bench.harness import Report
+from d2e_sft.bench.table import table_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -45,9 +49,7 @@ def test_the_table_of_the_readme_is_of_the_rows_that_are_kept() -> None:
     assert [row for row in rows if f"| {row} |" not in readme] == []
 
 
-def test_rooms_that_import_each_other_have_no_floors() -> None:
-    picture = script("architecture_picture")
-    assert picture.floors_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"c": 0, "b": 1, "a": 2}
-    assert picture.without_implied({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
-    with pytest.raises(ValueError, match="import each other"):
-        picture.floors_of({"a": {"b"}, "b": {"a"}, "c": set()})
+def test_the_page_has_the_table_of_the_figures_that_are_kept() -> None:
+    writer = script("performance_table")
+    report = Report(**json.loads(writer.RESULTS.read_text("utf-8")))
+    assert table_of(report).markdown() in writer.PAGE.read_text("utf-8")

@@ -25,7 +25,7 @@ from eval.systems.crepe.gold import (
     read_procedures,
     read_states,
 )
-from eval.systems.crepe.scorer import baselines, score_by_relation, topics_of
+from eval.systems.crepe.scorer import baselines, topics_of
 from tests.command import output_of
 from tests.eval.systems.crepe_procedures import BURN, COLD, DARK, GOLD, LABELS, event, with_predictions
 from tests.eval.systems.files import save
@@ -132,10 +132,6 @@ def test_gold_that_a_file_carries_is_compared_with_the_gold_file(tmp_path: Path)
     assert read(tmp_path, older).facts["other_gold"] == 2, "a label and an event that the gold file has not"
     shaped = with_predictions(GOLD, {("5", 2): [event(DARK, "more likely")]})
     assert read(tmp_path, shaped).facts["other_gold"] == 0, "its events are the predictions"
-
-
-def test_missing_procedures_can_be_left_out(tmp_path: Path) -> None:
-    assert list(read(tmp_path, {"5": GOLD["5"]}, missing="leave_out").official) == ["5"]
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
@@ -349,11 +345,6 @@ def test_each_relation_is_scored_over_the_changes_that_have_it(tmp_path: Path) -
     assert found["unrelated"] == {"macro_f1": None, "pairs": 0}
     assert found["unlabelled_changes"] == 1
     assert "By logical relation (predicted changes without one: 1)" in printed
-
-
-def test_predictions_without_labels_have_no_such_scores(tmp_path: Path) -> None:
-    procedures = read_procedures(save(tmp_path / "gold.json", GOLD))
-    assert score_by_relation(procedures, procedures) is None
 
 
 def labelled() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from d2e_sft.data.conversation import prompt_turns
 from data_builders.sources import SOURCES
 from eval.run.task import TaskItem
 from eval.systems.crepe.benchmark import FAMILIES
-from eval.systems.crepe.code import most_frequent, snake, title
+from eval.systems.crepe.code import most_frequent
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
 from eval.systems.crepe.parse import (
     Parse,
@@ -29,8 +29,8 @@ from eval.systems.crepe.parse import (
 )
 from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
 from tests.eval.systems import crepe_perfect as perfect
-from tests.eval.systems.crepe_perfect import FROM_FIRST, STEPS, rule_of, write_events
-from tests.eval.systems.crepe_procedures import BURN, GOLD, run
+from tests.eval.systems.crepe_perfect import FROM_FIRST, rule_of, write_events
+from tests.eval.systems.crepe_procedures import BURN, run
 from tests.eval.systems.files import save
 
 PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
@@ -62,23 +62,10 @@ def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_tol
 
 
 @pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
-def test_unreadable_replies_are_no_change_and_the_imagined_view_has_no_step_and_no_state(
-    tmp_path: Path, prompt: str, entities: str, structure: str
-) -> None:
-    result, asker = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure, shots=1)
-    assert result.scores["unparsed"] == {"share": 1.0, "pairs": 8}
-    assert result.scores["macro_f1"] == result.scores["baselines"]["majority"]["macro_f1"]
-    demonstrations = load_demonstrations()[0]
-    for _, chats in asker.passes:
-        for chat in chats:
-            hidden = "\n".join(message["content"] for message in chat.imagined)
-            assert not [step for step in STEPS if step in hidden or snake(step) in hidden], chat.id
-            assert "kettle.hot" not in hidden
-            if prompt != "two_questions":  # the paper's prompt has no goal
-                assert GOLD[chat.id[0]]["goal"].lower().split()[0] in hidden.lower()
-            assert chat.imagined[1] == chat.messages[1], "demonstrations stay"
-            assert clause(demonstrations.events[0].event) in hidden or demonstrations.events[0].event in hidden
-            assert [message["role"] for message in chat.messages] == [message["role"] for message in chat.imagined]
+def test_unreadable_replies_are_no_change(tmp_path: Path, prompt: str, entities: str, structure: str) -> None:
+    scores = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure, shots=1)[0].scores
+    assert scores["unparsed"] == {"share": 1.0, "pairs": 8}
+    assert scores["macro_f1"] == scores["baselines"]["majority"]["macro_f1"]
 
 
 def test_demonstrations_are_not_of_the_benchmark_and_agree_with_themselves(crepe_raw: Path) -> None:
@@ -148,13 +135,6 @@ def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
 
     result, _ = run(tmp_path, repeat, entities="gold", shots=0)
     assert result.scores["macro_f1"] == 1
-
-
-@pytest.mark.parametrize(("text", "names"), [("the pan", ("pan", "Pan")), ("2 eggs", ("n_2_eggs", "n_2_Eggs"))])
-def test_identifiers(text: str, names: tuple[str, str]) -> None:
-    assert (snake(text), title(text)) == names
-    assert snake("Class") == "class_"
-    assert snake("A") == "a"
 
 
 REPLY = """        event.precondition = ("kettle", "hot")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from eval.systems.benchmark import parse_options
 from eval.systems.crepe.gold import read_procedures as read_crepe
 from eval.systems.crepe.gold import read_states
 from eval.systems.openpi2 import clusters, planning, salience
-from eval.systems.openpi2.benchmark import OPENPI2, TASKS
+from eval.systems.openpi2.benchmark import OPENPI2
 from eval.systems.openpi2.clusters import (
     ATTRIBUTE_GOLD,
     ATTRIBUTE_INPUT,
@@ -43,7 +43,7 @@ from eval.systems.openpi2.planning import (
     read_tasks,
 )
 from eval.systems.openpi2.salience import agreement, check_same_entities, read_judges, read_salience
-from eval.systems.openpi2.task import PredictionKind, TaskName, bert_scorer, best_scores, mean
+from eval.systems.openpi2.task import bert_scorer, best_scores, mean
 from tests.command import call
 from tests.eval.systems.files import save
 from tests.eval.systems.openpi2_procedures import judged, rescored, run, save_official
@@ -107,11 +107,6 @@ def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_ot
             assert json.loads(said.out)["schemata_global_f1"] == result.scores["schemata_global_f1"]
         assert warning in said.err
         assert bool(warning) == ("the official script pairs them by position" in said.err)
-
-
-def test_every_task_and_every_kind_of_predictions_can_be_named() -> None:
-    assert {*get_args(TaskName), *get_args(PredictionKind)} == {"all", *TASKS}
-    assert set(get_args(PredictionKind)) == {name for name, task in TASKS.items() if hasattr(task, "kind")}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 from eval.systems import load_benchmark
 from eval.systems.benchmark import BenchmarkCall, parse_options
 from eval.systems.crepe.benchmark import FAMILIES
+from eval.systems.crepe.code import snake
 from eval.systems.openpi2.clusters import ATTRIBUTE_INPUT, ENTITY_INPUT
 from tests.eval.systems.cases import CASES, save_gold
 from tests.eval.systems.crepe_procedures import GOLD
@@ -130,3 +131,4 @@ def test_imagined_views_lack_what_is_read_and_replies_that_may_tell_of_it(tmp_pa
         for line in re.findall(r"^imagined (.*?)(?=^\w+: |^== |\Z)", call(folder), re.MULTILINE | re.DOTALL):
             for text in (*hidden, "Heat water in the kettle", "Move the hat", "Rain falls on the hill"):
                 assert text.strip(" .").lower() not in line.lower(), name
+                assert snake(text) not in line, name

@@ -12,11 +12,10 @@ from d2e_sft.util.errors import UserError
 from eval.run.options import EvalOptions
 from eval.run.task import TaskItem
 from eval.score.measures import read_measures
-from eval.systems import SYSTEM_NAMES, load_benchmark
-from eval.systems.asking import ask_by_turns, assistant, turns
-from eval.systems.benchmark import BenchmarkCall, BenchmarkOptions, parse_options
+from eval.systems.asking import ask_by_turns, turns
+from eval.systems.benchmark import BenchmarkCall, BenchmarkOptions
 from eval.systems.labels import LabelScoreOptions
-from eval.systems.reading import file_in, flat_text, json_lines, read_json_lines, read_lines, refuse_unfilled
+from eval.systems.reading import file_in, read_lines
 from eval.systems.run import evaluate_system, score_files, write_template
 from tests.eval.systems.cases import CASES, WITHOUT_PLANNER, save_answers, save_gold
 from tests.eval.systems.files import read_rows, save
@@ -25,25 +24,12 @@ from tests.factories import ScriptedAsker, save_bench, scores_of
 from tests.tiny import make_sample
 
 
-@pytest.mark.parametrize("name", SYSTEM_NAMES)
-def test_a_benchmark_is_found_by_its_name_and_its_options_have_defaults(name: str) -> None:
-    benchmark = load_benchmark(name)
-    assert benchmark.name == name
-    assert benchmark.options().variant == benchmark.score_options().variant == ""
-    assert name in {case.split()[0] for case in CASES}
-
-
 class Options(BenchmarkOptions):
     shots: int = Field(3, ge=0, description="solved examples")
     file: Path | None = None
     password: str = Field("secret", exclude=True)
     draws: int = 5
     scoring: ClassVar[frozenset[str]] = frozenset(("draws",))
-
-
-def test_options_are_read_from_texts() -> None:
-    options = parse_options(Options, ["shots=2", "file=a/b=c.json"], "riddles")
-    assert options == Options(shots=2, file=Path("a/b=c.json"))
 
 
 def test_the_variant_names_what_changes_the_answers() -> None:
@@ -96,13 +82,6 @@ def test_a_subclass_may_compare_answers_in_its_own_way(tmp_path: Path) -> None:
     assert result.scores["accuracy"] == result.measures[0].interval.mean == pytest.approx(2 / 3)
 
 
-def test_lines_are_read_back_with_their_places(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    rows = [{"a": "ä\u2028b"}, {"a": None}]
-    path.write_text(json_lines(rows) + "\n", encoding="utf-8")
-    assert list(read_json_lines(path)) == [(f"{path}, line 1", rows[0]), (f"{path}, line 2", rows[1])]
-
-
 def test_a_file_is_itself_and_a_folder_the_best_name_in_it_or_below(tmp_path: Path) -> None:
     def find(path: Path) -> Path:
         return file_in(path, ("best.json", "good.json"), "--gold", "gold")
@@ -126,29 +105,6 @@ def test_csv_has_quotes_line_ends_and_null(tmp_path: Path) -> None:
         {"id": "2", "output": None},
         {"id": "3", "output": ""},
     ]
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
-def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
-    rows = [{"id": "1", "text": 'a "b", c\n'}, {"id": "2", "text": ""}]
-    file = save(tmp_path / name, flat_text(tmp_path / name, rows))
-    assert [row for _, row in read_lines(file)] == rows
-
-
-def test_a_template_that_nobody_filled_in_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no answer is filled in"):
-        refuse_unfilled(tmp_path, ["", ""], "answer")
-    refuse_unfilled(tmp_path, ["", None], "answer")
-    refuse_unfilled(tmp_path, [], "answer")
-
-
-def test_turns_begin_with_the_user_and_an_empty_answer_is_an_ellipsis() -> None:
-    assert turns("a", " ", "b") == [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "…"},
-        {"role": "user", "content": "b"},
-    ]
-    assert assistant(" kept ")["content"] == " kept "
 
 
 def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> None:
@@ -193,12 +149,6 @@ def test_results_are_kept_with_what_they_came_from(model: Path, tmp_path: Path, 
         assert len((folder / name).read_text().splitlines()) == 2
 
 
-def test_a_benchmark_with_options_can_be_answered_by_likelihood(model: Path, tmp_path: Path, data: Path) -> None:
-    scores, folder = evaluate(model, tmp_path, data, answer="likelihood", max_new_tokens=None)
-    assert folder.name == "riddles-likelihood"
-    assert scores["unparsed"]["questions"] == 0
-
-
 def test_results_without_measures_get_them_from_the_kept_answers(
     model: Path, tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,11 +159,6 @@ def test_results_without_measures_get_them_from_the_kept_answers(
     evaluate(model, tmp_path / "run", data)
     assert read_measures(folder) == [measure]
     assert "decoded before, and only scored again" in capsys.readouterr().err
-
-
-def test_answers_without_context_have_a_folder_of_their_own(model: Path, tmp_path: Path, data: Path) -> None:
-    assert evaluate(model, tmp_path, data)[1].name == "riddles"
-    assert evaluate(model, tmp_path, data, without_context=True)[1].name == "riddles-without-context"
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl"])

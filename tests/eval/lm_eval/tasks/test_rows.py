@@ -8,10 +8,9 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import write_samples
 from d2e_sft.util.errors import UserError
 from eval.commands.lm_eval import TASKS
-from eval.lm_eval.tasks.rows import document, load, score
+from eval.lm_eval.tasks.rows import document, load
 from tests.tiny import make_sample
 
 
@@ -22,20 +21,6 @@ def test_all_fifteen_rows_are_in_the_group() -> None:
     assert len(names) - len(with_options) == 15
     assert {name.replace("piper_choice_", "piper_") for name in with_options} < set(names)
     assert {"piper", "piper_choice"} <= set(manager.all_groups)
-
-
-def test_a_row_s_documents_are_its_test_samples_with_both_prompts(tmp_path: Path) -> None:
-    rows = [
-        make_sample(i, dataset="ifqa", relation=relation, split="test") for i, relation in enumerate(("causal",) * 2)
-    ]
-    other = make_sample(2, dataset="tracie", relation="temporal", split="test")
-    write_samples([*rows, other], tmp_path / "test.parquet")
-    splits = load(dataset="ifqa", relation="causal", data=str(tmp_path))
-    assert [doc["id"] for doc in splits["test"]] == [row.id for row in rows]
-    assert len(splits["train"]) == 0
-    doc = splits["test"][0]
-    assert rows[0].context in doc["prompt"]
-    assert rows[0].context not in doc["prompt_without_context"]
 
 
 def test_choices_stand_behind_the_marker_and_gold_is_their_place() -> None:
@@ -54,15 +39,6 @@ def test_choices_stand_behind_the_marker_and_gold_is_their_place() -> None:
     assert (mcq["choices"], mcq["gold"], mcq["solved"]) == (scq["choices"], [0, 2], "(A) sun; (C) sea")
     assert (nli["choices"], nli["gold"]) == (["positive", "negative"], 1)
     assert (qa["choices"], qa["gold"]) == ([], None)
-
-
-def test_an_output_is_scored_as_eval_scores_it() -> None:
-    sample = make_sample(1, answers=["the old mill"])
-    doc = document(sample, load_prompt_set("default"))
-    right = score(doc, [f"{doc['marker']} the old mill"])
-    assert right == {"exact_match": 1.0, "f1": 1.0, "em_f1_mean": 1.0}
-    half = score(doc, [f"{doc['marker']} the new mill"])
-    assert half == {"exact_match": 0.0, "f1": 0.5, "em_f1_mean": 0.25}
 
 
 def test_a_folder_without_the_benchmark_is_named(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from d2e_sft.util.errors import UserError
 from eval.pages.demo.page import Answerer, Answers, DemoModel, load_demo_model
 from eval.pages.demo.question import Question, as_question
 from eval.run.options import EvalOptions
-from tests.command import d2e
+from tests.command import d2e, output_of
 from tests.d2e_sft.hub.runs import make_run, write_data_record
 from tests.factories import bench_rows, save_bench
+from tests.servers import free_port
 from tests.tiny import make_sample, save_tiny_model
 
 ALPHA, TOKENS = 0.7, 8
@@ -119,3 +120,10 @@ def test_the_ratio_is_the_one_asked_for_else_one_half(world: Path) -> None:
     said = answering(load(world)).answer(ASKED, 0.0, TOKENS)
     assert said.plain != said.imagined
     assert said.debiased == "", "at α = 0 it is the plain one"
+
+
+def test_the_command_serves_the_page_with_its_ratio(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("eval.pages.demo.page.run", lambda app, sock, message: said.append(message))
+    output_of("demo", world / "llama", "--port", free_port(), "--alpha", "0.3", "--max-new-tokens", 4)
+    assert "α = 0.3" in said[0]

@@ -108,12 +108,6 @@ def test_a_format_with_options_shows_their_field(tab: Tab, answerer: Answerer) -
     assert "Hypothesis" in tab.text()
 
 
-def test_an_example_fills_the_form(tab: Tab, answerer: Answerer) -> None:
-    set_to(tab, "example", "2")
-    assert answered(tab) == expected(answerer, OWN_EXAMPLES[2])
-    assert "Expected: It stayed whole" in tab.text()
-
-
 def test_an_expected_answer_and_an_instruction_of_ones_own_are_used(tab: Tab, answerer: Answerer) -> None:
     tab.evaluate("document.querySelector('details').open = true")
     for field, text in (("expected", "hail"), ("question", "What fell?"), ("instruction", "Answer in French.")):
@@ -161,15 +155,6 @@ def test_leaving_the_page_ends_the_decoding(tab: Tab, endless: threading.Event) 
     tab.wait_for("document.getElementById('debiased').textContent.length > 2")
     tab.open("about:blank")
     assert endless.wait(20)
-
-
-def test_what_is_missing_is_said_on_a_page_no_wider_than_a_phone(tab: Tab, address: str) -> None:
-    tab.open(f"{address}/", width=400)
-    tab.wait_for("document.querySelector('#summary dl')")
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 400
-    tab.type_into("#context", " ")
-    press(tab)
-    tab.wait_for("document.body.innerText.includes('The context is empty.')")
 
 
 def test_the_server_of_the_page_has_the_routes_of_serve_and_refuses_other_forms(

@@ -17,18 +17,11 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import load_model
-from eval.pages.inspection.inspect import alpha_grid, answer_positions, token_marks
+from eval.pages.inspection.inspect import answer_positions, token_marks
 from tests.browser import after_scripts
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import save_bench
 from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
-
-
-def test_the_grid_holds_the_ratio_of_the_model() -> None:
-    assert alpha_grid(0.5)[:3] == [0, 0.05, 0.1]
-    assert alpha_grid(0.5)[-1] == 1.5
-    assert 0.37 in alpha_grid(0.37)
-    assert alpha_grid(2.0)[-1] == 2.0
 
 
 def page_of(world: Path, folder: Path, *arguments: str | int) -> tuple[Path, dict[str, Any]]:
@@ -84,18 +77,6 @@ def test_tokens_are_right_where_the_gold_answer_has_them_and_wrong_elsewhere() -
     assert marked("The answer is: barX", ["barn"]) == [("The answer is: ", ""), ("bar", "right"), ("X", "wrong")]
     assert marked("The answer is: attic", ["barn", "attic"], right=True)[-1] == ("attic", "right")
     assert marked("The answer is: Qarn", ["barn"], right=True) == [("The answer is: Q", ""), ("arn", "right")]
-
-
-def test_the_page_marks_answers_that_are_known_and_no_others(world: Path, tmp_path: Path) -> None:
-    out, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--samples", 3)
-    assert data["along"] == "decoded"
-    assert out.read_text().count("✗ wrong</span>") == 3, "a random model is right about nothing"
-    out, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--samples", 3, "--along", "gold")
-    assert data["along"] == "gold"
-    after = after_scripts(out)
-    assert re.search(r'<button type="button" class="[^"]*wrong[^"]*" data-place', after)
-    out, _ = page_of(world, tmp_path, "--context", "Rain fell.", "--question", "What fell?")
-    assert "✗ wrong" not in out.read_text()
 
 
 def test_slider_and_tokens_work_in_a_browser(world: Path, tmp_path: Path) -> None:

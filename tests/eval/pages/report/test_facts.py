@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +90,6 @@ def test_losses_of_other_terms_are_drawn_apart(tmp_path: Path) -> None:
         "sft, d2e, same, weak",  # an accuracy is one, however it was trained
     ]  # fmt: skip
     assert found[1].startswith("Loss (d2e, alpha 0.5")
-
-
-def test_plain_sft_has_a_loss_and_an_accuracy_and_no_empty_curve(tmp_path: Path) -> None:
-    entry = {"loss": 0.5, "ce": 0.5000001, "kl": 0.0, "plain_accuracy": 0.9, "debiased_accuracy": 0.9}
-    sft = logged(tmp_path / "sft", [{"step": step, **entry} for step in (1, 2)])
-    charts = " ".join(curves(["plain"], [sft]))
-    assert re.findall("steps: (.*?) of plain", charts) == ["Loss", "Plain token accuracy"]
-    d2e = logged(tmp_path / "d2e", [{"step": 1, **entry, "kl": 0.2, "debiased_accuracy": 0.8}])
-    assert {"kl", "debiased_accuracy"} < d2e.curves.keys()
 
 
 def test_curves_skip_values_that_are_no_numbers(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.prompts import load_prompt_set
 from eval.compare.runs import load_runs
 from eval.pages.report import samples as browser
 from eval.pages.report.page import ReportOptions, render_page, write_report
@@ -214,23 +213,6 @@ def test_the_address_keeps_the_filter(page: Path) -> None:
     assert "<title>#scores</title>" in section, "a link to a section stays one"
 
 
-def test_cards_have_the_instruction_that_the_model_was_given_unless_it_has_changed(page: Path, tmp_path: Path) -> None:
-    system = load_prompt_set("default").zero_shot["scq"].system
-    of_scq = [card for card in cards(after_scripts(page)) if "· scq ·" in card]
-    assert of_scq
-    assert all(html.escape(system, quote=False) in card for card in of_scq)
-    facts = [prediction(1, True), prediction(2, True, dataset="facts", relation="factual")]
-    told = data_of(render_page(load_runs([make_run(tmp_path / "facts", facts)])))
-    for (number, _, groups), (name, dataset) in zip(
-        told["instructions"], [("default", "stories"), ("neutral", "facts")], strict=True
-    ):
-        assert told["texts"][number] == load_prompt_set(name).zero_shot["nli"].system
-        assert [told["groups"][group][0] for group in groups] == [dataset]
-    changed = {"prompt_set": "default, sha256 " + "0" * 64}
-    run = make_run(tmp_path / "run", [choice(1, True)], fingerprint=changed)
-    assert data_of(render_page(load_runs([run])))["instructions"] == []
-
-
 def test_texts_are_left_out_on_request(runs: list[Path], tmp_path: Path) -> None:
     page = render_page(load_runs(runs), ReportOptions(samples=26, no_texts_of=["stories"]))
     everything = page + json.dumps(data_of(page))
@@ -249,18 +231,6 @@ def test_texts_are_left_out_on_request(runs: list[Path], tmp_path: Path) -> None
     assert "a spoon" not in text
     shown = after_scripts(out)
     assert len(cards(shown)) == shown.count('<dd class="quiet">The texts of this dataset are left out') - 5 == 5
-
-
-def test_the_browser_can_be_limited_or_left_out(runs: list[Path], tmp_path: Path) -> None:
-    loaded = load_runs(runs)
-    page = render_page(loaded, ReportOptions(browse=8))
-    chosen = [tuple(sample[6][run][0] for run in (0, 2)) for sample in data_of(page)["samples"]]
-    assert Counter(chosen) == {(0, 1): 2, (1, 0): 2, (1, 1): 2, (0, 0): 2}, "each outcome in turn"
-    assert "This page holds 8 of 26 samples" in page
-    without = tmp_path / "without.html"
-    write_report(loaded, without, ReportOptions(browse=0))
-    assert 'id="data"' not in without.read_text(encoding="utf-8")
-    assert '<div id="some">' in after_scripts(without), "its script finds nothing to do"
 
 
 def test_samples_with_subsets_can_be_filtered_by_them_and_show_the_habit(tmp_path: Path) -> None:
@@ -294,11 +264,3 @@ def test_changed_samples_come_first_and_outcomes_and_groups_take_turns(tmp_path:
     assert in_turn == ["fixed", "broken", "right", "fixed"]
     assert choose_samples(runs, 99) == choose_samples(runs, 6)
     assert choose_samples(runs, 0) == []
-
-
-def test_an_endless_output_is_cut(tmp_path: Path) -> None:
-    endless = choice(1, False, output="again " * 2_000, answer=["again " * 2_000], extraction="none")
-    page = render_page(load_runs([make_run(tmp_path / "base", [endless])]))
-    for part in (without_scripts(page), json.dumps(data_of(page))):
-        assert part.count("again") < 600, "output and answer, each cut"
-        assert "more characters)" in part
