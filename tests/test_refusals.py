@@ -10,6 +10,7 @@ import pytest
 from d2e_sft.data.sample import write_samples
 from tests.eval.paper_runs import PAPER, run
 from tests.eval.systems.cases import CASES, save_gold
+from tests.eval.systems.wiqa_files import tiny_bert
 from tests.factories import bench_row, bench_rows, make_run, make_world, prediction, save_bench, write_recipe
 from tests.messages import refused_lines
 from tests.tiny import make_sample, save_tiny_model
@@ -23,6 +24,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     save_bench(folder / "qa", [bench_row(0, context="")])
     save_bench(folder / "nli", [bench_row(n) for n in (1, 3)])
     save_tiny_model(folder / "t5", "t5")
+    tiny_bert(folder / "bert")
+    tiny_bert(folder / "short", positions=8)
     for name in CASES:
         save_gold(folder, name)
     # Files that are damaged.

@@ -10,7 +10,6 @@ from eval.systems.crepe.gold import LABELS
 from tests.eval.systems import crepe_procedures as procedures
 from tests.eval.systems.crepe_procedures import last
 
-STEPS = ("Boil the water.", "Pour it on the leaves.", "Wait an hour.", "Close the curtains.", "Flip the switch.")
 # Whether each event is likely at the start and after each step, as the gold labels have it.
 LIKELY = {("3", 0): "0110", ("3", 1): "0001", ("5", 0): "100"}
 

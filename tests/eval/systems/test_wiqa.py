@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForMultipleChoice, BertModel, PreTrainedTokenizerFast
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.errors import UserError
@@ -22,9 +19,8 @@ from eval.systems.wiqa.graphs import Alignment, explain, questions_of
 from tests.command import call, output_of, refusal_of
 from tests.data_builders.reading import rows_of_split
 from tests.eval.systems.files import save
-from tests.eval.systems.wiqa_files import GRAPH, QUESTIONS, graphs, question, read_questions, score
+from tests.eval.systems.wiqa_files import GRAPH, QUESTIONS, graphs, question, read_questions, score, tiny_bert
 from tests.factories import ScriptedAsker
-from tests.tiny import save_tiny_model
 
 RIGHT = {row["metadata"]["ques_id"]: row["question"]["answer_label"] for row in QUESTIONS}
 
@@ -337,24 +333,6 @@ def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(
         assert (chat.messages, chat.imagined) == (prompts.messages(row, "original"), prompts.messages(row, "imagined"))
 
 
-WORDS = "pad cls sep unk warm cold rain falls suppose happens how will it affect more less no effect ice"
-SPECIALS = {"pad_token": "pad", "cls_token": "cls", "sep_token": "sep", "unk_token": "unk"}
-
-
-def tiny_bert(folder: Path, kind: Any = BertModel, positions: int = 64) -> Path:
-    """Save a random BERT of two layers whose tokens are words."""
-    vocab = {word: place for place, word in enumerate(WORDS.split())}
-    core = Tokenizer(models.WordLevel(vocab, unk_token="unk"))
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
-    core.post_processor = processors.BertProcessing(("sep", vocab["sep"]), ("cls", vocab["cls"]))
-    PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS).save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    how = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "initializer_range": 0.2}
-    kind(BertConfig(vocab_size=len(vocab), max_position_embeddings=positions, **sizes, **how)).save_pretrained(folder)
-    return folder
-
-
 def asked(name: str, step: str, answer: str) -> dict[str, Any]:
     """A question about ice that only the paragraph's step decides."""
     row = question(name, "rain falls", "more ice", answer, "INPARA_EFFECT", 2)
@@ -396,28 +374,3 @@ def test_adaboost_reads_the_words_of_cause_and_effect_apart(tmp_path: Path) -> N
     assert "warning: 2 of the 2 questions of" in call(*command).err  # they were trained on
     assert scores_in(tmp_path / "run")["accuracy"] == 1
     assert "holds results already" in refusal_of(*command)
-
-
-def test_what_cannot_be_trained_or_answered_is_refused(tmp_path: Path) -> None:
-    file = save(tmp_path / "test.jsonl", BY_STEP)
-    short = tiny_bert(tmp_path / "short", positions=8)
-    common = ("--data", file, "--out", tmp_path / "run")
-    for model, options, message in (
-        ("adaboost", (), "adaboost: needs questions to train on"),
-        (
-            "adaboost",
-            ("--train", file, "--without-paragraph"),
-            "--without-paragraph with adaboost: it is for encoders",
-        ),
-        (tiny_bert(tmp_path / "bert"), (), "has no trained head for multiple choice"),
-        (tmp_path / "bert", ("--epochs", 2), "nothing is trained without --train"),
-        (tmp_path / "bert", ("--train", file, "--out", tmp_path / "bert"), "holds a model already"),
-        (short, ("--train", file), "expected at most the model's 8 positions"),
-        (tmp_path / "none", ("--train", file), "none"),
-        ("adabost", ("--train", file), "no such baseline. Did you mean 'adaboost'?"),
-        (save_tiny_model(tmp_path / "decoder"), ("--train", file), "is a llama; expected an encoder such as BERT"),
-        (tmp_path / "bert", ("--train", tmp_path / "no.jsonl"), "no.jsonl: cannot be read"),
-    ):
-        assert message in refusal_of("wiqa-baseline", model, *common, *options)
-    trained = tiny_bert(tmp_path / "head", BertForMultipleChoice)
-    assert "accuracy" in output_of("wiqa-baseline", trained, *common)

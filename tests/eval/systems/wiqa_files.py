@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
 from eval.systems.wiqa.benchmark import WIQA, WiqaScoreOptions
 from eval.systems.wiqa.gold import WiqaQuestion
 from eval.systems.wiqa.graphs import Graph, read_graphs
@@ -93,3 +97,23 @@ def score(folder: Path, answers: dict[str, Any], questions: Any = QUESTIONS, **o
     lines = [{"ques_id": name, "answer": answer} for name, answer in answers.items()]
     paths = save(folder / "p.jsonl", lines), save(folder / "gold.jsonl", questions)
     return WIQA.score(*paths, WiqaScoreOptions(**options)).scores
+
+
+WORDS = "pad cls sep unk warm cold rain falls suppose happens how will it affect more less no effect ice"
+SPECIALS = {"pad_token": "pad", "cls_token": "cls", "sep_token": "sep", "unk_token": "unk"}
+
+
+def tiny_bert(folder: Path, positions: int = 64) -> Path:
+    """Save a random BERT of two layers whose tokens are words."""
+    vocab = {word: place for place, word in enumerate(WORDS.split())}
+    core = Tokenizer(models.WordLevel(vocab, unk_token="unk"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.BertProcessing(("sep", vocab["sep"]), ("cls", vocab["cls"]))
+    PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    how = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "initializer_range": 0.2}
+    BertModel(BertConfig(vocab_size=len(vocab), max_position_embeddings=positions, **sizes, **how)).save_pretrained(
+        folder
+    )
+    return folder
