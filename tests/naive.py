@@ -149,12 +149,14 @@ def assert_equal_to_naive(
     *,
     formula: D2ESection | None = None,
     rows: Sequence[dict[str, Any]] | None = None,
+    tolerance: float = 1e-5,
 ) -> Layout:
     """In the model's dtype: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm.
 
     Args:
         formula: of the naive form, where it is not the objective's own name.
         rows: of the batch; None for `encoded_rows`.
+        tolerance: of the gradients, where it is not 1e-5.
     """
     rows = encoded_rows(config) if rows is None else rows
     reference = copy.deepcopy(model)
@@ -172,5 +174,5 @@ def assert_equal_to_naive(
     for name, gradient in theirs.items():
         # k_proj.bias of Qwen2 and the like: mathematically zero, so there is nothing to be relative to.
         if gradient.norm() > 1e-4:
-            assert (ours[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
+            assert (ours[name] - gradient).norm() <= tolerance * gradient.norm(), name
     return layout

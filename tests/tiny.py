@@ -15,10 +15,16 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GraniteConfig,
     GraniteForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MambaConfig,
@@ -30,6 +36,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     T5Config,
@@ -95,6 +103,14 @@ def _gpt2(dropout: float = 0) -> GPT2Config:
     )  # fmt: skip
 
 
+def _granite4(first: str) -> GraniteMoeHybridForCausalLM:
+    config = GraniteMoeHybridConfig(
+        **_SIZES, layer_types=[first, "attention"], position_embedding_type="rope", mamba_n_heads=8, mamba_d_head=8,
+        mamba_d_state=4, mamba_n_groups=1, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48,
+    )  # fmt: skip
+    return GraniteMoeHybridForCausalLM(config)
+
+
 _GEMMA: dict[str, Any] = {**_SIZES, "query_pre_attn_scalar": 8, "sliding_window": 40}
 _BUILD: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SIZES)),
@@ -110,6 +126,26 @@ _BUILD: dict[str, Callable[[], Any]] = {
     ),
     "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**_GEMMA)),  # caps attention scores too
     "granite": lambda: GraniteForCausalLM(GraniteConfig(**_SIZES, logits_scaling=3.0)),
+    # Two layers share keys and values with the two before them; each layer embeds the tokens anew.
+    "gemma4": lambda: Gemma4ForCausalLM(
+        Gemma4TextConfig(
+            **_SIZES | {"num_hidden_layers": 4}, sliding_window=40, global_head_dim=16,
+            layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=2,
+            hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB_SIZE,
+        )
+    ),
+    "granite4": lambda: _granite4("attention"),
+    # Layers with a state in front of one with attention.
+    "granite4-hybrid": lambda: _granite4("mamba"),
+    "qwen3.5": lambda: Qwen3_5ForCausalLM(
+        Qwen3_5TextConfig(
+            **_SIZES, layer_types=["linear_attention", "full_attention"], linear_conv_kernel_dim=4,
+            linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+        )
+    ),
+    "lfm2": lambda: Lfm2ForCausalLM(
+        Lfm2Config(**_SIZES, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)
+    ),
     "phi": lambda: PhiForCausalLM(  # a head with a bias
         PhiConfig(**{name: value for name, value in _SIZES.items() if name != "head_dim"})
     ),

@@ -30,6 +30,7 @@ from d2e_sft.model.device import total_memory, without_cudnn_attention
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, is_fully_sharded, last_logits, unwrapped
 from d2e_sft.model.packing import MIN_SHARED, common_length, pack
 from d2e_sft.model.packing_support import takes_packed_rows
+from d2e_sft.util.errors import UserError
 
 # Pairs that run at a time unless a number is given; a step with more rows takes as long per row.
 MOST_PAIRS = 64
@@ -233,6 +234,12 @@ class PaddedRows:
         """Logits of the next token; call once per token."""
         inputs = {**self._inputs(), "past_key_values": self.cache, "use_cache": True}
         logits, output = last_logits(self.model, 1, **inputs)
+        if "past_key_values" not in output:
+            raise UserError(
+                f"{type(bare_model(self.model)).__name__}: answers cannot be generated, as its forward keeps its "
+                "state in a form of its own",
+                remedy="use a model whose forward returns past_key_values, as that of most models does",
+            )
         self.cache = output.past_key_values
         return RowStates(logits[: self.pairs, -1], logits[self.pairs :, -1], self.partner)
 
@@ -242,7 +249,7 @@ class PaddedRows:
         runs = torch.tensor(running, device=self.partner.device)
         stays = runs[self.partner]
         rows = torch.cat([runs, stays]).nonzero().squeeze(1)
-        self.cache.batch_select_indices(rows)
+        self.cache.reorder_cache(rows)  # unlike batch_select_indices, for layers with a state, too
         self.row_inputs = {name: tensor[rows] for name, tensor in self.row_inputs.items()}
         self.partner = (runs.cumsum(0) - 1)[self.partner[stays]]
         self.pairs = int(runs.sum())

@@ -45,6 +45,7 @@ ORIGINALS, IMAGINED = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, 
     [
         ("llama", 0.9),
         *((kind, 0.5) for kind in ("qwen3", "mistral-window", "gemma2", "gemma3", "granite", "phi", "gpt2", "bloom")),
+        *((kind, 0.5) for kind in ("gemma4", "granite4", "granite4-hybrid", "qwen3.5", "lfm2")),
     ],
 )
 def test_a_batch_gives_the_tokens_of_transformers_guidance_one_at_a_time(kind: str, alpha: float) -> None:
@@ -58,6 +59,11 @@ def test_a_batch_gives_the_tokens_of_transformers_guidance_one_at_a_time(kind: s
     theirs = [guided(model, pair, stops, NEW_TOKENS) for pair in pairs]
     assert ours == theirs
     assert len({tuple(answer) for answer in ours}) > 1
+
+
+def test_a_model_with_a_cache_of_its_own_is_refused() -> None:
+    with pytest.raises(UserError, match="MambaForCausalLM: answers cannot be generated"):
+        generate_debiased(tiny_model("mamba"), ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=2), stop_ids=[])
 
 
 def test_alpha_zero_is_plain_greedy_decoding_with_one_stream() -> None:

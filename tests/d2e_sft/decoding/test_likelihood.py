@@ -17,9 +17,9 @@ from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import PREFIX, generated, random_prompts, scored, watch_inputs
 from tests.tiny import VOCAB_SIZE, overflowing_model, tiny_model
 
-# Models whose rows are packed, and three that take padded ones (a state, capped scores, an encoder).
-PACKED = ["llama", "mistral-window", "gemma3", "granite", "phi", "gpt2"]
-PADDED = ["mamba", "gemma2", "t5"]
+# Models whose rows are packed, and some that take padded ones (states, capped scores, an encoder).
+PACKED = ["llama", "mistral-window", "gemma3", "gemma4", "granite", "granite4", "phi", "gpt2"]
+PADDED = ["mamba", "qwen3.5", "lfm2", "granite4-hybrid", "gemma2", "t5"]
 
 
 def case(count: int = 7) -> list[PromptPair[Any]]:
