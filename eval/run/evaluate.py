@@ -50,19 +50,23 @@ def evaluate_model(
     """
     config = resolve_options(model, options)
     benchmark = benchmark if isinstance(benchmark, BenchmarkFile) else locate_benchmark(benchmark)
-    rows = _read_rows(benchmark, config)
-    check_decoder(config, rows.chosen)
+    bad: list[BadRow] = []
+    samples = read_samples(benchmark.file, bad_rows=bad if options.skip_bad else None)
+    askable = with_candidates(samples, benchmark.file) if options.answer == "likelihood" else samples
+    chosen = choose_per_group(askable, config.max_samples, options.seed)
+    without_options = len(samples) - len(askable)
+    rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=without_options)
     wording, shown = load_prompt_set(config.prompt_set, config.form).in_setting(options.setting), None
     if options.setting == "few_shot":
-        shown = load_demonstrations(benchmark, rows.chosen, rows.all, given=options.demonstrations, seed=options.seed)
+        shown = load_demonstrations(benchmark, chosen, samples, given=options.demonstrations, seed=options.seed)
         wording = wording.in_setting(options.setting, shown.of)
     subset = f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None
     about = {
         "demonstrations": None if shown is None else f"sha256 {shown.digest()}",
-        "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
+        "bench": f"sha256 {rows.sha256}, {len(samples)} rows",
         "subset": subset,
     }
-    task = row_task(rows.chosen, wording, config, about)
+    task = row_task(chosen, wording, config, about)
     parts = (benchmark.name, options.setting, config.form, options.answer)
     name = "-".join(part for part in parts if part not in ("zero_shot", "chat", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
@@ -73,29 +77,26 @@ def evaluate_model(
     return asked.processes.broadcast_from_main(lambda: evaluation.score(record))
 
 
-def check_decoder(config: EvalConfig, samples: list[EventSample]) -> None:
-    """Raise UserError for an unknown `--decoder`, or one that contrasts while no sample has a context."""
-    decoder = config.options.decoder
-    if decoder is None or not config.decoding.needs_imagined:
-        return
-    from d2e_sft.decoding.decoders import decoder_of  # imports torch
-
-    if config.engine == "vllm":
-        from d2e_sft.vllm import pairing
-
-        pairing.check_decoder(decoder)
-    decoder_of(config.decoding)
-    if samples and not any(sample.context.strip() for sample in samples):
-        raise UserError(
-            f"--decoder {decoder}: it contrasts the prompts with and without context, and none of the {len(samples)} "
-            "samples has a context; expected plain",
-            remedy="drop --decoder, or evaluate on samples with contexts",
-        )
-
-
 def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, about: dict[str, Any]) -> SampleTask:
-    """The task of `d2e eval` and `d2e predict`; `about` says which rows they are."""
+    """The task of `d2e eval` and `d2e predict`; `about` says which rows they are.
+
+    UserError for an unknown `--decoder`, or one that contrasts while no sample has a context.
+    """
     options = config.options
+    if options.decoder is not None and config.decoding.needs_imagined:
+        from d2e_sft.decoding.decoders import decoder_of  # imports torch
+
+        if config.engine == "vllm":
+            from d2e_sft.vllm.pairing import check_decoder
+
+            check_decoder(options.decoder)
+        decoder_of(config.decoding)
+        if samples and not any(sample.context.strip() for sample in samples):
+            raise UserError(
+                f"--decoder {options.decoder}: it contrasts the prompts with and without context, and none of the "
+                f"{len(samples)} samples has a context; expected plain",
+                remedy="drop --decoder, or evaluate on samples with contexts",
+            )
     return sample_task(
         samples,
         wording,
@@ -111,15 +112,6 @@ def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, about
             **about,
         },
     )
-
-
-def _read_rows(benchmark: BenchmarkFile, config: EvalConfig) -> BenchmarkRows:
-    options = config.options
-    bad: list[BadRow] = []
-    samples = read_samples(benchmark.file, bad_rows=bad if options.skip_bad else None)
-    askable = with_candidates(samples, benchmark.file) if options.answer == "likelihood" else samples
-    chosen = choose_per_group(askable, config.max_samples, options.seed)
-    return BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=len(samples) - len(askable))
 
 
 @dataclass(frozen=True)

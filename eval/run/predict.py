@@ -24,7 +24,7 @@ from d2e_sft.data.sample import RELATIONS, EventSample, Relation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.run.benchmark import with_candidates
-from eval.run.evaluate import check_decoder, row_task
+from eval.run.evaluate import row_task
 from eval.run.journal import PassFiles
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.passes import EvaluatedModel, run_pass
@@ -67,7 +67,6 @@ def predict(
             f"{file}: rows without options, and --answer likelihood compares options; expected options in every row",
             remedy="generate the answers: --answer generate",
         )
-    check_decoder(config, list(samples))
     wording = load_prompt_set(config.prompt_set, config.form).in_setting(options.setting)
     # Independent of the samples' file and description.
     digest = hashlib.sha256(b"".join(sample.model_dump_json().encode() + b"\n" for sample in samples)).hexdigest()

@@ -25,8 +25,7 @@ from eval.systems.crepe.scorer import macro_f1
 from eval.systems.openpi2.gold import Procedure, Procedures, sentence
 from eval.systems.openpi2.salience import ask_local
 from eval.systems.openpi2.states import parse_change, parse_sentences
-from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, conversation, drawn, mean, sampling
-from eval.systems.openpi2.tracking import ask_listing
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell, conversation, drawn, mean, sampling
 
 _WORDING: Any = wording("openpi2/prompts/crepe")
 _NO_CHANGE = "There will be no change."  # as OpenPI's training rows say it

@@ -43,6 +43,7 @@ from eval.systems.openpi2.gold import (
 )
 from eval.systems.openpi2.task import (
     BertScorer,
+    ListingTask,
     OpenPITask,
     PrecisionRecall,
     bertscore_table,
@@ -53,7 +54,6 @@ from eval.systems.openpi2.task import (
     scored,
     scorer_of,
 )
-from eval.systems.openpi2.tracking import ListingTask
 from eval.systems.reading import checked
 
 LEVELS = ("entities_global", "attributes_global", "entities_local", "attributes_local")

@@ -38,20 +38,23 @@ from eval.systems.openpi2.gold import (
     texts_by_step,
 )
 from eval.systems.openpi2.task import (
+    ListingTask,
     OpenPITask,
     PrecisionRecall,
     bertscore_table,
     best_scores,
     cell,
     conversation,
+    cut_answer,
     drawn,
     f1_measure,
     mean,
     sampling,
     scored,
     scorer_of,
+    states_chat_prompt,
+    states_text_prompt,
 )
-from eval.systems.openpi2.tracking import ListingTask, cut_answer, states_chat_prompt, states_text_prompt
 
 _STATES_TOKENS = 64
 ERROR = "Error"
