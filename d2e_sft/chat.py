@@ -19,6 +19,7 @@ from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
 from d2e_sft.util.errors import UserError, did_you_mean, path_error
+from d2e_sft.util.files import surrogate_problem
 
 if TYPE_CHECKING:
     from d2e_sft.model.loading import LoadedModel
@@ -215,7 +216,7 @@ def talk(
     failed = 0
     while True:
         try:
-            line = read().strip()
+            line = _in_utf8(read().strip())
             if line == "/quit":
                 return failed
             pieces: Iterator[str] = iter(())
@@ -311,6 +312,12 @@ def _pasted(rest: str, read: Callable[[], str]) -> str:
     text = "\n".join(lines).strip()
     if not text:
         raise UserError("/paste: no text before /end; the context is unchanged", "remove it with /drop")
+    return _in_utf8(text)
+
+
+def _in_utf8(text: str) -> str:
+    if problem := surrogate_problem(text):  # bytes that are not UTF-8 come as lone surrogates
+        raise UserError(f"a text that is not UTF-8: it {problem}", "write it in UTF-8")
     return text
 
 

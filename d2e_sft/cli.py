@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug, quiet = "--debug" in arguments, "--quiet" in arguments
     try:
-        _refuse_secrets(arguments)
+        _check_arguments(arguments)
         with quietly(quiet):
             run([argument for argument in arguments if argument not in ("--debug", "--quiet")])
     except (click.Abort, KeyboardInterrupt) as error:
@@ -182,8 +182,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _refuse_secrets(arguments: Sequence[str]) -> None:
-    """Raise for a key on the command line: other users see it there, and records name arguments such as folders."""
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Raise for arguments that no record can hold: a key, which other users see there too, and bytes beside UTF-8."""
+    for word in arguments:
+        word.encode("utf-8")  # `path_error` has the message
     words = [word for before, word in zip(["", *arguments], arguments, strict=False) if before != "--api-key"]
     name = secret_in(word for word in words if not word.startswith("--api-key="))
     if name is not None:

@@ -100,6 +100,9 @@ def path_error(error: BaseException) -> UserError | None:
     """Return the message for an error of the operating system, or None for another error."""
     if isinstance(error, ValueError) and "embedded null" in str(error):
         return UserError("a path contains the character NUL; expected none", "check the paths in the files you gave")
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
+        shown = shortened(error.object[max(0, error.start - 60) : error.end])
+        return UserError(f"{shown}: not UTF-8", "write the text in UTF-8, or rename the file")
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # of Path.resolve
         return _path_problem(str(error).removeprefix("Symlink loop from ").strip("'\""), errno.ELOOP, "")
     if not isinstance(error, OSError) or error.errno is None:

@@ -176,10 +176,13 @@ class _UniqueKeyConstructor(yaml.constructor.BaseConstructor):
         return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = (self.construct_object(key, deep=True) for key, _ in node.value)
-        twice = _given_twice(key for key in keys if isinstance(key, Hashable))  # others are rejected below
-        if twice is not None:
-            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: the key {twice!r} is given twice")
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):  # others are rejected below
+                if key in seen:
+                    raise yaml.YAMLError(f"line {key_node.start_mark.line + 1}: the key {key!r} is given twice")
+                seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 

@@ -194,6 +194,8 @@ def test_without_a_context_or_with_an_alpha_of_0_the_one_answer_says_why(session
         (["/file nowhere.txt"], "nowhere.txt: does not exist"),
         (["/paste", "half a text"], "/paste: the input ended before a line with /end"),
         (["/paste", "/end"], "/paste: no text before /end"),
+        (["half \udcff"], "not UTF-8"),
+        (["/paste", "half \udcff", "/end"], "not UTF-8"),
         (["x" * 2000], "expected at most 1,016, as the model has 1,024"),
     ],
 )

@@ -93,6 +93,12 @@ def test_nul_in_other_files() -> None:
     assert "NUL" in str(path_error(error.value))
 
 
+def test_bytes_in_the_name_of_a_file_that_are_not_utf8(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError) as error:
+        write_whole(tmp_path / "list", "a file \udcff.jsonl")
+    assert "'a file \\udcff': not UTF-8" in str(path_error(error.value))
+
+
 def test_values_of_any_kind_are_shown_and_long_ones_cut() -> None:
     deep: list[object] = []
     for _ in range(100_000):

@@ -79,7 +79,7 @@ def test_several_threads_may_write_one_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\na: 2", "'a' is given twice"),
+        ("b:\n  a: 1\n  a: 2", "line 3: the key 'a' is given twice"),
         ("a: " + "[" * 20_000, "nests too deeply"),
         (f"a: {'9' * 5_000}", "digits"),
         ('a: 1\nb: ["half \\ud800"]', "line 2: contains a lone surrogate"),
