@@ -1,11 +1,13 @@
-"""What a question asks for, and SQuAD's answer metrics: exact match and token-level F1 of normalised text."""
+"""What a question asks for, SQuAD's answer metrics of normalised text, and texts that look alike."""
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 WORD = re.compile(r"[^\W_]+")
 _ASKING = "who whom whose where when which what how why"
@@ -17,6 +19,9 @@ _COUNTED = ("many", "much", "long", "old", "far")
 _PASTS = ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u2800\u3164\ufe00-\ufe0f\uffa0]")  # invisible, though no format characters
 _SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers as they are written, and signs with a meaning
 
 
@@ -25,15 +30,49 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+@lru_cache(maxsize=4096)
+def option_key(option: str) -> str:
+    """Return normalised text that a free text and an option share if nothing stricter tells options apart.
+
+    Decimal points count, because SQuAD's rule turns 12.5 into 125. If normalising leaves nothing (`A`, `?`), the text
+    itself counts.
+    """
+    return normalise(_DECIMAL_POINT.sub(" point ", option)) or option.strip().casefold()
+
+
+def visible_text(text: str) -> str:
+    """Return the text in one Unicode form (NFKC), without invisible characters and repeated spaces."""
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
+    return " ".join("".join(char for char in plain if unicodedata.category(char) != "Cf").split())
+
+
+def look_alikes(texts: Iterable[str], key: Callable[[str], str]) -> list[list[str]]:
+    """Return the groups of different texts that have the same key, in order of appearance."""
+    groups: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        groups.setdefault(key(text), []).append(text)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def answer_key(text: str) -> str:
+    """Return text that is equal for free answers that say the same: as normalised, but with numbers and signs."""
+    return " ".join([normalise(text), *_signs(text)])
+
+
 def is_same_answer(first: str, second: str) -> bool:
     """Whether two answers are equal up to letter case, punctuation and articles; `-5` is not `5`, nor `C++` `C#`."""
-    return normalise(first) == normalise(second) and _SIGNS.findall(first) == _SIGNS.findall(second)
+    return answer_key(first) == answer_key(second)
 
 
-def contains(text: str, words: str) -> bool:
-    """Whether the text has the words one after another, both normalised."""
+def contains(text: str, words: str, *, signs: bool = False) -> bool:
+    """Whether the text has the words one after another, both normalised; with `signs` also their numbers and signs."""
     key = normalise(words)
-    return bool(key) and f" {key} " in f" {normalise(text)} "
+    has_signs = not signs or Counter(_signs(words)) <= Counter(_signs(text))
+    return bool(key) and f" {key} " in f" {normalise(text)} " and has_signs
+
+
+def _signs(text: str) -> list[str]:
+    return _SIGNS.findall(_THOUSANDS.sub("", text))
 
 
 def exact_match(prediction: str, golds: Iterable[str]) -> float:

@@ -6,7 +6,7 @@ If a dataset's raw file is missing or damaged, the others are still written, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from data_builders.build.suites import PublishedCount, Suite
 from data_builders.build.swapping import SHARES, swap_tests, swap_training, warn_of_swaps
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN, PROJECT, REDISTRIBUTION_ALLOWED
-from data_builders.dataset.sample_sets import answerless, describe_rows, repeated_rows
+from data_builders.dataset.sample_sets import answerless, describe_rows, equal_ids, equal_options, repeated_rows
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
 from data_builders.raw.files import MissingRawFileError
@@ -223,10 +223,18 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
             state.warnings.append(f"{title}: {problem}")
         if source.own and (repeats := repeated_rows(samples)):
             splits[split]["exact_duplicates"] = len(repeats)
-            shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])
-            more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
+            shown = _first_of([f"{row} repeats {first}" for row, first in repeats])
             count = f"{len(repeats):,} of {len(samples):,} rows are exact duplicates"
-            state.warnings.append(f"{title}: {count} ({shown}{more})")
+            state.warnings.append(f"{title}: {count} ({shown})")
+        if equal := equal_options(samples):
+            splits[split]["equal_options"] = list(equal)
+            shown = _first_of([f"{place}: {', '.join(map(repr, options))}" for place, options in equal.items()])
+            what = f"{len(equal):,} of {len(samples):,} rows have options that differ only in letter case, signs"
+            what += f", punctuation or articles ({shown}); an output that fits several of them counts as wrong"
+            state.warnings.append(f"{title}: {what}")
+        if alike := equal_ids(samples):
+            what = f"{len(alike):,} ids differ from others only in Unicode form or invisible characters"
+            state.warnings.append(f"{title}: {what} ({_first_of(alike)})")
     return {
         "licence": source.licence,
         "redistribution": source.redistribution or REDISTRIBUTION_ALLOWED,
@@ -238,6 +246,11 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
         "splits": splits,
         "notes": dict(source.notes),
     }
+
+
+def _first_of(items: Sequence[str], count: int = 3) -> str:
+    more = f"; and {len(items) - count:,} more" if len(items) > count else ""
+    return "; ".join(items[:count]) + more
 
 
 def _describe_split(rows: Samples, samples: list[EventSample], bad_rows: int) -> dict[str, Any]:

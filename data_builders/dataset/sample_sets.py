@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split, read_samples
+from d2e_sft.util.answers import look_alikes, option_key, visible_text
 from d2e_sft.util.errors import UserError
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import SPLITS
@@ -70,6 +71,27 @@ def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:
         if (met := first.setdefault(key, sample.id)) != sample.id:
             repeats.append((sample.id, met))
     return repeats
+
+
+def equal_options(samples: Sequence[EventSample]) -> dict[str, list[str]]:
+    """Return the place of each row with options that normalising makes equal, and these: a text may fit several."""
+    found = {place_of(row): look_alikes(row.options, option_key) for row in samples}
+    return {place: [option for group in groups for option in group] for place, groups in found.items() if groups}
+
+
+def equal_ids(samples: Sequence[EventSample]) -> list[str]:
+    """Return the place of each row whose id looks like an earlier one, with both in ASCII."""
+    by_id = {row.id: row for row in samples}
+    pairs = ((first, other) for first, *others in look_alikes(by_id, visible_text) for other in others)
+    return [f"{place_of(by_id[other])}: {other!a} like {first!a}" for first, other in pairs]
+
+
+def place_of(row: EventSample) -> str:
+    """Return file and line of a row of own data, otherwise its id."""
+    if "line" not in row.meta:
+        return row.id
+    file = str(row.meta["source"])
+    return f"{file}, {'item' if file.endswith(('.parquet', '.json')) else 'line'} {row.meta['line']}"
 
 
 def source_of(sample: EventSample) -> str:

@@ -11,6 +11,7 @@ original; `["parts"]` has the parts of the name that changed with it.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 
 from d2e_sft.data.built import SWAPPED, TAG
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Subset
-from d2e_sft.util.answers import asked_for, contains, exact_match, normalise
+from d2e_sft.util.answers import answer_key, asked_for, contains, is_same_answer, normalise
 from d2e_sft.util.progress import Progress
 from data_builders.swap.candidates import Candidates, SwapOptions, propose
 from data_builders.swap.entities import without_names
@@ -174,7 +175,7 @@ class Habits:
         for row in rows:
             if row.format not in ("nli", "mcq"):
                 answers = [row.meta[SWAPPED]["from"]] if row.meta.get(SWAPPED) else row.answers
-                key = normalise(answers[0])
+                key = answer_key(answers[0])
                 self._forms.setdefault(key, answers)
                 for question in _questions(row):
                     self._counts[question][key] += 1
@@ -206,7 +207,8 @@ def _questions(row: EventSample) -> list[tuple[str, ...]]:
 
 def _subset_by(habit: Sequence[str], row: EventSample) -> Subset:
     """The subset of a row by a habit; `unknown` for free text if one of habit and answer is in the other."""
-    if any(exact_match(form, row.answers) for form in habit):
+    same = operator.eq if {*habit} <= {*row.candidates} else is_same_answer
+    if any(same(form, answer) for form in habit for answer in row.answers):
         return "aligned"
     pairs = [] if row.candidates else [(form, answer) for form in habit for answer in row.answers]
     return "unknown" if any(contains(one, other) or contains(other, one) for one, other in pairs) else "conflict"

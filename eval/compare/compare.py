@@ -32,7 +32,6 @@ from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.score import frame as table
 from eval.score.faithfulness import MEASURES
 from eval.score.measures import Measure
-from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import METRICS, headline
 from eval.score.statistics import Difference, Interval, paired_counts
@@ -233,7 +232,7 @@ def _context(run: ScoredRun, unread: Answers, samples: DataFrame, seed: int) -> 
 
     def same(one: Prediction) -> dict[str, float]:
         other = unread.get((one.dataset, one.id), one)
-        unchanged = one.parsed and other.parsed and same_answers(one.answer, other.answer)
+        unchanged = one.parsed and other.parsed and one.says_same(other.answer)
         return {"without": one.mean, "same": float(unchanged)}
 
     before, after = table.frame_of({"": run.predictions}, without), table.frame_of({run.label: run.predictions}, same)

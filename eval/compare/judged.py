@@ -25,7 +25,6 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
 from eval.compare.runs import ScoredRun
 from eval.score.faithfulness import has_free_answer
-from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
 
 PATTERNS_FILE, JUDGED_FILE = "error_patterns.json", "judged_answers.json"
@@ -115,7 +114,7 @@ def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> 
         return JudgedError(undecided, "the sample has no context")
     if other is None:
         return JudgedError(undecided, "no answer without the context to compare with")
-    if same_answers(other, prediction.answer):
+    if prediction.says_same(other):
         return JudgedError(ErrorPattern.UNCHANGED, "the answer is the same without the context")
     return JudgedError(undecided, "the answer is another without the context, so the context was used")
 

@@ -160,9 +160,9 @@ def scored_benches(path: Path, bench: str | None = None, file: str | None = None
 
 def _options_of(bench: str, file: str | None = None) -> str:
     """The options of `d2e eval` that write to RUN/eval/BENCH; the rows of BENCH are in `file` or below `data`."""
-    known = dict.fromkeys(SETTINGS, "--setting") | dict.fromkeys(FORMS, "--form") | {"likelihood": "--answer"}
+    known = dict.fromkeys(SETTINGS[1:], "--setting") | dict.fromkeys(FORMS[1:], "--form") | {"likelihood": "--answer"}
     name, more = bench, ""
-    while (parts := name.rpartition("-"))[0] and parts[2] in known:
+    while (parts := name.rpartition("-"))[0] and parts[2] in known and not (DATA_ROOT / name).is_dir():
         name, more = parts[0], f" {known[parts[2]]} {parts[2]}{more}"
     if name in SUITES:
         return f"--suite {name}{more}"

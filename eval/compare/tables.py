@@ -139,7 +139,7 @@ def table_of(
 
 def name_of(parts: Sequence[str]) -> str:
     """Return the name of a group: what it has of dataset, relation and format."""
-    return ", ".join(dict.fromkeys(part for part in parts if part != "–"))
+    return ", ".join(part for part in (parts[:1] if {*parts} == {ALL} else parts) if part != "–")
 
 
 def _sized(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
@@ -328,13 +328,17 @@ _HITS = {"hit_at_1": "HIT@1", "exact_match": "EM"}
 def _scores_of(groups: Sequence[GroupScores]) -> Table:
     sets = any(group.set_accuracy is not None for group in groups)
     lenient = any(group.extraction.get("lenient") for group in groups)
+    ambiguous = any(group.ambiguous for group in groups)
     lines = []
     for g in groups:
         shares = [percent(g.extraction.get(mode, 0.0)) for mode in ("lenient", "none")][not lenient :]
         means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
+        shares += [percent(g.ambiguous)] * ambiguous
         lines.append([name_of(g.key), g.n, with_interval(g.mean), *means, *shares])
     columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, *["lenient"] * lenient, "unparsed"]
+    columns += ["ambiguous"] * ambiguous
     note = "; lenient: outputs whose answer was read without the response form" * lenient
+    note += "; ambiguous: unparsed outputs that could mean several options" * ambiguous
     return Table.of(columns, lines, f"Percent; mean is that of EM and F1, with its 95 % interval{note}")
 
 

@@ -67,8 +67,8 @@ def evaluate_model(
         "subset": subset,
     }
     task = row_task(chosen, wording, config, about)
-    parts = (benchmark.name, options.setting, config.form, options.answer)
-    name = "-".join(part for part in parts if part not in ("zero_shot", "chat", "generate"))
+    variants = (options.setting, config.form, options.answer)
+    name = "-".join([benchmark.name, *(part for part in variants if part not in ("zero_shot", "chat", "generate"))])
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     asked = EvaluatedModel(model, config, join_processes(config.engine), load)
     evaluation = RowEvaluation(asked, benchmark, rows, task, files, shown)

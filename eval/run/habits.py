@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from d2e_sft.data.built import TAG
 from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Subset
-from d2e_sft.util.answers import contains
+from d2e_sft.util.answers import answer_key, contains, is_same_answer
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
 from eval.run.fingerprint import fingerprint_of
@@ -286,14 +286,18 @@ def _habit(
     rounded = round(confidence, 4)
     sure = rounded >= threshold
     right = prediction.right if prediction.acc is None else prediction.acc == 1
-    if right or (sample.format == "qa" and any(contains(" ".join(answers), gold) for gold in sample.answers)):
+    said, is_text = " ".join(answers), sample.format == "qa"
+    if right or (is_text and any(contains(said, gold) for gold in sample.answers)):
+        if is_text and not any(is_same_answer(said, g) or contains(said, g, signs=True) for g in sample.answers):
+            return Habit(answers, rounded, "unknown")  # `-5` for `5`: not the same, and exact match cannot tell
         # In the words of the row, so that the habit equals an accepted answer.
         return Habit(list(sample.answers), rounded, "aligned" if sure else "unknown")
     # A part of an accepted answer need not contradict it.
-    part = not sample.candidates and any(contains(gold, " ".join(answers)) for gold in sample.answers)
+    part = not sample.candidates and any(contains(gold, said) for gold in sample.answers)
     return Habit(answers, rounded, "conflict" if sure and not part else "unknown")
 
 
 def _key(prediction: Prediction) -> str:
     """Equal for answers that count as one; empty without an answer."""
-    return "\n".join(sorted(filter(None, map(normalise, prediction.answer))))
+    key = str if prediction.options and prediction.parsed else answer_key
+    return "" if prediction.ambiguous else "\n".join(sorted(filter(None, map(key, prediction.answer))))

@@ -15,7 +15,7 @@ from typing import Literal
 
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS
-from eval.score.option_match import find_options, starts_with_label
+from eval.score.option_match import find_options, mentions, starts_with_label
 
 Mode = Literal["strict", "lenient", "none"]
 _Reader = Callable[[str], tuple[str, ...]]
@@ -41,10 +41,12 @@ class Extraction:
         answers: nli: the label; scq: one option; mcq: the options in the model's order; qa: the text; chat: the whole
             output. If nothing was recognised, the stripped output, if there is any.
         mode: `strict` after the response form, `lenient` elsewhere, `none` if nothing was recognised.
+        ambiguous: Whether nothing was recognised because a text could mean several options.
     """
 
     answers: tuple[str, ...]
     mode: Mode
+    ambiguous: bool = False
 
     @property
     def parsed(self) -> bool:
@@ -83,7 +85,7 @@ def extract_answer(
         if answers := places.read(texts):
             return Extraction(answers, "lenient")
     raw = output.strip()
-    return Extraction((raw,) if raw else (), "none")
+    return Extraction((raw,) if raw else (), "none", any(mentions(text, options) for text in places.read_before))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from eval.score.predictions import Prediction
 from eval.score.statistics import bootstrap_average, bootstrap_ratio, holm, paired_average
 
 ALL, AVERAGE = "all", "average"  # what stands for a dataset where a group has several
+_TAKEN = {name: f"{name} (dataset)" for name in (ALL, AVERAGE)}  # a dataset of that name would join these rows
 GROUP = ["dataset", "relation", "format"]
 METRICS = ("mean", "exact_match", "f1")
 MODES = get_args(Mode)
@@ -48,7 +49,7 @@ def measures_of(prediction: Prediction) -> dict[str, float]:
         found["set_accuracy"] = prediction.set_accuracy or 0
     if prediction.likelihoods:
         found |= {"acc": prediction.acc, "acc_norm": prediction.acc_norm}
-    found |= {mode: prediction.extraction == mode for mode in MODES}
+    found |= {mode: prediction.extraction == mode for mode in MODES} | {"ambiguous": bool(prediction.ambiguous)}
     if prediction.format == "nli":
         said = prediction.answer[0] if prediction.parsed and len(prediction.answer) == 1 else "other"
         found |= {f"says {label}": said == label for label in LABELS}
@@ -79,7 +80,9 @@ def frame_of(
         for key, prediction in predictions.items()
         for measure, value in measures(prediction).items()
     ]
-    samples = [(p.dataset, p.relation, p.format, p.subset, _kind(p), p.id) for p in first.values()]
+    samples = [
+        (_TAKEN.get(p.dataset, p.dataset), p.relation, p.format, p.subset, _kind(p), p.id) for p in first.values()
+    ]
     values = DataFrame(records, columns=["run", "row", "measure", "value"])
     return values.join(DataFrame(samples, columns=_SAMPLE, dtype=object), on="row")
 

@@ -1,4 +1,4 @@
-"""SQuAD's metrics of normalised text, how options are compared, and ESTER's scores of answers that are several events.
+"""SQuAD's metrics of normalised text, and ESTER's scores of answers that are several events.
 
 SQuAD's metrics (exact match, token-level F1) compare an answer with the nearest accepted one. ESTER's own script
 (Han et al., EMNLP 2021, section 5) asks for all events, separated by ";". As in the script, letter case counts, and an
@@ -11,31 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from d2e_sft.util.answers import exact_match, normalise, token_f1
 
-__all__ = ["EventScores", "exact_match", "normalise", "option_key", "same_answers", "score_events", "token_f1"]
-
-_DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
-
-
-@lru_cache(maxsize=4096)
-def option_key(option: str) -> str:
-    """Return normalised text to compare options by, with two exceptions that keep options apart.
-
-    Decimal points count, because SQuAD's rule turns 12.5 into 125. If normalising leaves nothing (`A`, `?`), the text
-    itself counts.
-    """
-    return normalise(_DECIMAL_POINT.sub(" point ", option)) or option.strip().casefold()
-
-
-def same_answers(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether two answers name the same texts, in any order."""
-    return {option_key(text) for text in one} == {option_key(text) for text in other}
-
+__all__ = ["EventScores", "exact_match", "normalise", "score_events", "token_f1"]
 
 SEPARATOR = ";"
 _PUNCTUATION = re.compile(r"[^\w\s]")

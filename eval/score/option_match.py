@@ -2,42 +2,50 @@
 
 Option texts may hold `;`, `(A)` or one another, so nothing is split at separators. If a letter's option text follows
 the letter, it is consumed as a whole; shorter option texts are looked for only outside longer ones.
+
+Options may differ in a sign, a punctuation mark or an article (`-5` and `5`), so a text is compared with them by the
+strictest rule that fits any: as it is written, in any letter case, in any Unicode form, by normalised words and signs,
+and last by normalised words.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from eval.score.metrics import normalise, option_key
+from d2e_sft.util.answers import answer_key, normalise, option_key, visible_text
 
 # "(B)" anywhere; "B." "B)" "B:" where an entry of a list can begin; "option B".
 _LABEL = re.compile(
     r"(?<!\w)\(([A-Za-z])\)|(?:^|(?<=[;,\n]))[ \t*]*([A-Z])[.):](?=\s|$)|\b[Oo]ption\s+([A-Z])\b(?![.]\w)"
 )
-_ONLY_LETTERS = re.compile(r"(?:[\W_]|\band\b)*[A-Z](?:(?:[\W_]|\band\b)+[A-Z])*[\W_]*")
-_ONE_LETTER = re.compile(r"[\W_]*[A-Za-z][\W_]*")
+_NO_SIGN = r"(?!#|\+\+)"  # the languages C# and C++ are no letters
+_ONLY_LETTERS = re.compile(rf"(?:[\W_]|\band\b)*[A-Z]{_NO_SIGN}(?:(?:[\W_]|\band\b)+[A-Z]{_NO_SIGN})*[\W_]*")
+_FIRST_LETTER = re.compile(rf"[\W_]*[A-Za-z]{_NO_SIGN}\b")
+_ONE_LETTER = re.compile(rf"[\W_]*[A-Za-z]{_NO_SIGN}[\W_]*")
+# Around an option that is written in a text: no word, sign or number that would make it another option.
+_SIGN = r"\w+\-−#%$€£<>="
+_BEFORE, _AFTER = rf"(?<![{_SIGN}])(?<!\d[.,:/])", rf"(?![{_SIGN}]|[.,:/]\d)"
 _ENTRY_END = r"(?=[\s*.]*(?:$|[;,\n]|\([A-Za-z]\)))"
 
 
 def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[str, ...]:
-    """Return the options that `text` names, in its order; none if a letter is next to another option's text.
+    """Return the options that `text` names, in its order; none if it is ambiguous.
 
-    The options are in the order of their letters. Unless `several` may be chosen, a text that names two has no answer.
+    It is ambiguous if it fits several options, a letter is next to another option's text, or it names two options,
+    unless `several` may be chosen. The options are in the order of their letters.
     """
-    chosen = _whole(text, options)
-    if not chosen and (_ONLY_LETTERS.fullmatch(text) or _ONE_LETTER.fullmatch(text)):  # `B`, `A, C`, `A and C`
-        indices = map(_index, re.findall(r"\b[A-Za-z]\b", text))
-        chosen = list(dict.fromkeys(index for index in indices if index < len(options)))
-    if not chosen:
-        labelled = _labelled(text, options)
-        if labelled is None:
-            return ()
-        chosen = labelled or _contained(text, options)
-    if not several and len(chosen) > 1:
+    named = mentions(text, options)
+    if any(len(places) > 1 for places in named) or (len(named) > 1 and not several):
         return ()
-    return tuple(options[index] for index in chosen)
+    return tuple(options[place] for [place] in named)
+
+
+def option_called(text: str, options: Sequence[str]) -> str | None:
+    """Return the option that is the whole text by the strictest rule that fits any; None if none or several are."""
+    found = _whole(text, options)
+    return options[found[0]] if len(found) == 1 else None
 
 
 def starts_with_label(line: str) -> bool:
@@ -54,24 +62,43 @@ def _index(letter: str) -> int:
     return ord(letter.upper()) - ord("A")
 
 
+def mentions(text: str, options: Sequence[str]) -> list[list[int]]:
+    """Return the options that the text may mean at each place where it names one."""
+    whole = _whole(text, options)
+    if len(whole) != 1 and (_ONLY_LETTERS.fullmatch(text) or _ONE_LETTER.fullmatch(text)):  # `B`, `A, C`, `A and C`
+        indices = map(_index, re.findall(r"\b[A-Za-z]\b", text))
+        if chosen := list(dict.fromkeys(index for index in indices if index < len(options))):
+            return [[index] for index in chosen]
+    return [whole] if whole else _labelled(text, options) or _contained(text, options)
+
+
+def _plain(text: str) -> str:
+    return text.strip().removesuffix(".").casefold()
+
+
+# From the strictest: the first by which any option is the text decides.
+_BY_WORDS = (answer_key, option_key)
+_RULES = (str.strip, lambda text: text.strip().casefold(), _plain, lambda text: _plain(visible_text(text)), *_BY_WORDS)
+_WRITTEN = ("{option}", "({letter}) {option}", "{letter} {option}")
+
+
 def _whole(text: str, options: Sequence[str]) -> list[int]:
-    """Return the one option that is the whole text, with or without its letter."""
-    plain = text.strip().removesuffix(".").casefold()
-    # Normalising would remove the letter of "(A) …" as an article; the labelled form is read elsewhere.
-    key = None if starts_with_label(text) else option_key(text)
-    exact, near = [], []
-    for index, option in enumerate(options):
-        words = option.strip().removesuffix(".").casefold()
-        if plain in (words, f"({_letter(index)}) {words}".casefold()):
-            exact.append(index)
-        if key in (option_key(option), option_key(f"{_letter(index)} {option}")):
-            near.append(index)
-    return exact if len(exact) == 1 else near if len(near) == 1 else []
+    """Return the options that are the whole text, with or without letter, by the strictest rule that fits any."""
+    for rule in _RULES:
+        # Normalising would remove the letter of "(A) …" as an article; the labelled form is read elsewhere.
+        if rule in _BY_WORDS and starts_with_label(text):
+            break
+        key = rule(text)
+        for form in _WRITTEN if _FIRST_LETTER.match(text) else _WRITTEN[:1]:
+            written = (form.format(letter=_letter(place), option=option) for place, option in enumerate(options))
+            if found := [place for place, option in enumerate(written) if rule(option) == key]:
+                return found
+    return []
 
 
-def _labelled(text: str, options: Sequence[str]) -> list[int] | None:
-    """Return the options whose letters are in the text; None if a letter and the words after it disagree."""
-    chosen: list[int] = []
+def _labelled(text: str, options: Sequence[str]) -> list[list[int]]:
+    """Return the options whose letters are in the text; one and another if a letter and the words after disagree."""
+    chosen: list[list[int]] = []
     position = 0
     while match := _LABEL.search(text, position):
         position = match.end()
@@ -81,10 +108,11 @@ def _labelled(text: str, options: Sequence[str]) -> list[int] | None:
         own = _text_pattern(options[index]).match(text, position)
         for other, option in enumerate(options):
             entry = _entry_pattern(option).match(text, position)
-            if other != index and entry and (own is None or entry.end() > own.end()):
-                return None
-        if index not in chosen:
-            chosen.append(index)
+            # Of `5` and `.5`, the longer one is meant by `(A) .5`.
+            if other != index and entry and (own is None or (entry.end(), own.start(1)) > (own.end(), entry.start(1))):
+                return [[index, other]]
+        if [index] not in chosen:
+            chosen.append([index])
         position = own.end() if own else position
     return chosen
 
@@ -92,7 +120,7 @@ def _labelled(text: str, options: Sequence[str]) -> list[int] | None:
 @lru_cache(maxsize=4096)
 def _text_pattern(option: str) -> re.Pattern[str]:
     words = r"\s+".join(re.escape(word) for word in option.split())
-    return re.compile(rf"[\s*_:.]*{words}(?!\w)", re.IGNORECASE)
+    return re.compile(rf"[\s*_:.]*({words})(?!\w)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
@@ -100,18 +128,36 @@ def _entry_pattern(option: str) -> re.Pattern[str]:
     return re.compile(_text_pattern(option).pattern + _ENTRY_END, re.IGNORECASE)
 
 
-def _contained(text: str, options: Sequence[str]) -> list[int]:
-    """Return the options whose normalised words are in the text, outside those of a longer option."""
+def _contained(text: str, options: Sequence[str]) -> list[list[int]]:
+    """Return the options whose normalised words are in the text, outside those of a longer option.
+
+    Of options with equal words, those count that are in the text as they are written.
+    """
     by_key: dict[str, list[int]] = {}
     for index, option in enumerate(options):
         if normalise(option):
             by_key.setdefault(option_key(option), []).append(index)
-    places: dict[int, int] = {}  # option → where it stands first
+    places: dict[int, list[list[int]]] = {}  # place of the words → what is named there
     haystack = f" {option_key(text)} "
     for key in sorted(by_key, key=len, reverse=True):
         place = haystack.find(f" {key} ")
         if place >= 0:
-            places.update(dict.fromkeys(by_key[key], place))
+            same = by_key[key]
+            places[place] = [same] if len(same) == 1 else _written(text, {i: options[i] for i in same}) or [same]
             # The length stays the same, so that places stay comparable.
             haystack = haystack.replace(f" {key} ", f" {'|' * len(key)} ")
-    return sorted(places, key=lambda index: places[index])
+    return [named for place in sorted(places) for named in places[place]]
+
+
+def _written(text: str, options: Mapping[int, str]) -> list[list[int]]:
+    """Return the options that are written in the text, in its order, by the strictest rule that finds any."""
+    for rule in (str, str.casefold, lambda text: visible_text(text).casefold()):
+        rest, found = rule(text), list[tuple[int, int]]()
+        for index in sorted(options, key=lambda index: len(options[index]), reverse=True):
+            written = re.compile(_BEFORE + re.escape(rule(options[index].strip())) + _AFTER)
+            if match := written.search(rest):
+                found.append((match.start(), index))
+                rest = written.sub(lambda match: "|" * len(match.group()), rest)
+        if found:
+            return [[index] for _, index in sorted(found)]
+    return []

@@ -12,14 +12,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Format, Relation, Subset
+from d2e_sft.util.answers import answer_key, look_alikes
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import read_json_as, replacing, sha256_of
 from eval.score.extract import Mode
-from eval.score.metrics import EventScores, exact_match, normalise, option_key, same_answers
+from eval.score.metrics import EventScores, exact_match, normalise
+from eval.score.option_match import option_called
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
 DIGEST = "predictions_sha256"  # checksum of a finished file, in its record `*.decoding.json`
-_WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm", "events")
+_WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm", "events", "ambiguous")
 
 
 class ScoredOption(BaseModel):
@@ -46,6 +48,7 @@ class Prediction(BaseModel):
         gold: The accepted answers (mcq: all correct options).
         output: The generated text, unchanged.
         answer: The extracted answers, in the order in which the model named them.
+        ambiguous: True if there is no answer because the output could mean several options; otherwise None.
         set_accuracy: mcq only: 1 if exactly the correct options are named, in any order.
         likelihoods: The options in order, if they were scored; then `output` is the response with the chosen one.
         acc, acc_norm: Whether the option with the largest sum, or the largest sum per character, is correct.
@@ -65,6 +68,7 @@ class Prediction(BaseModel):
     output: str
     answer: list[str]
     extraction: Mode
+    ambiguous: bool | None = None
     exact_match: float = Field(ge=0, le=1)
     f1: float = Field(ge=0, le=1)
     set_accuracy: float | None = Field(default=None, ge=0, le=1)
@@ -100,24 +104,25 @@ class Prediction(BaseModel):
         """
         if not answers or not self.answer:
             return False
-        if self.format == "mcq":
-            return same_answers(self.answer, answers)
-        said = " ".join(self.answer)
-        if self.format == "nli":
-            return self.parsed and said in answers
         if self.format == "chat":
             return self.contains(answers)
-        if self.format == "scq":
-            return option_key(said) in map(option_key, answers)
-        return exact_match(said, answers) == 1
+        if self.format == "qa":
+            return exact_match(" ".join(self.answer), answers) == 1
+        wanted = {option_called(text, self.options) or text for text in answers}
+        return self.parsed and (set(self.answer) == wanted if self.format == "mcq" else self.answer[0] in wanted)
+
+    def says_same(self, answers: Sequence[str]) -> bool:
+        """Whether another answer to this sample is the same: its options or label, or its text with equal signs."""
+        key = answer_key if self.format in ("qa", "chat") else str
+        return set(map(key, self.answer)) == set(map(key, answers))
 
     def contains(self, answers: Sequence[str]) -> bool:
         """Whether the output contains one of `answers`, both normalised, as characters (Zhou et al. 2023).
 
-        An option that is named by its letter counts. Labels of nli and sets of options are compared as in `gives`,
-        because an output often mentions a label or an option without choosing it.
+        An option that is named by its letter counts. Labels of nli, sets of options, and options that normalise to the
+        same are compared as in `gives`, because an output often mentions a label or an option without choosing it.
         """
-        if self.format in ("nli", "mcq"):
+        if self.format in ("nli", "mcq") or look_alikes(self.options, normalise):
             return self.gives(answers)
         text = normalise("\n".join([self.output, *self.answer]))
         return any(key in text for answer in answers if (key := normalise(answer)))

@@ -43,6 +43,7 @@ class GroupScores(BaseModel):
         mean: mean of exact match and F1 of each sample, as the paper reports it.
         set_accuracy: mcq only; `acc` and `acc_norm` only for options by likelihood.
         extraction: shares of strict, lenient and no extraction.
+        ambiguous: share of outputs that could mean several options, part of no extraction; not written if 0.
         label_shares, gold_shares: nli only: how often each label is predicted and gold; `other` is no label.
         events: means of the scores of answers of several events (ESTER), and their number `n`.
         faithfulness: see `eval.score.faithfulness`; `n` answers, of which `lacking` have a context without the answer.
@@ -59,6 +60,7 @@ class GroupScores(BaseModel):
     acc: Interval | None = None
     acc_norm: Interval | None = None
     extraction: dict[Mode, float]
+    ambiguous: float = 0.0
     label_shares: dict[str, float] | None = None
     gold_shares: dict[str, float] | None = None
     events: dict[str, int | Interval] | None = None
@@ -245,7 +247,8 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
     samples = table.samples_of(frame)
     groups = samples.assign(stratum=0)[["row", *table.GROUP, "stratum"]]
     every = groups.assign(**dict.fromkeys(table.GROUP, table.ALL))
-    shares = [*table.MODES, *(name for name in frame.measure.unique() if name.startswith(("says ", "gold ")))]
+    labels = [name for name in frame.measure.unique() if name.startswith(("says ", "gold "))]
+    shares = [*table.MODES, "ambiguous", *labels]
     events = [name for name in frame.measure.unique() if name.startswith("events ")]
     metrics = [*METRICS, "set_accuracy", "acc", "acc_norm", *events, *MEASURES]
     overall, *scored = [
@@ -284,6 +287,8 @@ def _group(key: GroupKey, found: DataFrame) -> GroupScores:
         means = {name: score[name] for name in MEASURES if name in cells}
         fields["faithfulness"] = {"n": int(cells["contained"].n), "lacking": lacking, **means}
     fields["extraction"] = {mode: cells[mode].mean for mode in MODES}
+    if cells["ambiguous"].mean:
+        fields["ambiguous"] = cells["ambiguous"].mean
     return GroupScores(dataset=dataset, relation=relation, format=fmt, n=n, **fields)
 
 

@@ -12,10 +12,12 @@ from typing import Literal, NamedTuple, get_args
 
 from d2e_sft.data.prompts import PromptSet, Setting, candidate_responses
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import look_alikes
 from eval.score.extract import Extraction, extract_answer
-from eval.score.metrics import exact_match, option_key, score_events, token_f1
+from eval.score.metrics import exact_match, normalise, score_events, token_f1
 from eval.score.predictions import Prediction, ScoredOption
 
+_TOKENS = 0xF0000  # first of the characters for private use, which no text has
 SAMPLE_FIELDS = set(Prediction.model_fields) & set(EventSample.model_fields)
 
 
@@ -46,6 +48,7 @@ def score_output(
         output=output,
         answer=list(extraction.answers),
         extraction=extraction.mode,
+        ambiguous=extraction.ambiguous or None,
         events=events,
         **scores._asdict(),
     )
@@ -58,12 +61,14 @@ def score_answer(
 
     - nli: both metrics are 1 for the correct label and otherwise 0.
     - scq: against the one correct option.
-    - mcq: exact match compares texts, which the paper leaves open: the options in the model's order against the
-      correct ones in the prompt's order. Set accuracy ignores the order. F1 compares the tokens of all named options
-      with those of all correct ones.
+    - mcq: exact match compares the options in the model's order with the correct ones in the prompt's order, which the
+      paper leaves open. Set accuracy ignores the order. F1 compares the tokens of all named options with those of all
+      correct ones.
     - qa, chat: the best over the accepted answers.
 
-    `gold_answers` are all correct options for mcq; `options` are in the order of the prompt.
+    Options are compared as they are written: `-5` is not `5`. For F1, options that normalising makes equal are one
+    token each, if some are correct and some are not. `gold_answers` are all correct options for mcq; `options` are in
+    the order of the prompt.
     """
     predicted = " ".join(extraction.answers)
     if fmt == "nli":
@@ -71,11 +76,14 @@ def score_answer(
         return AnswerScores(right, right)
     if fmt in ("qa", "chat"):
         return AnswerScores(exact_match(predicted, gold_answers), token_f1(predicted, gold_answers))
+    named = extraction.answers
     gold = sorted(gold_answers, key=lambda answer: options.index(answer) if answer in options else len(options))
-    # Compared by key, because joined texts would merge options that differ only in a decimal point.
-    named, right_ones = [option_key(answer) for answer in extraction.answers], [option_key(answer) for answer in gold]
-    exact, f1 = float(named == right_ones), token_f1(predicted, [" ".join(gold)])
-    return AnswerScores(exact, f1, float(set(named) == set(right_ones)) if fmt == "mcq" else None)
+    mixed = [same for same in look_alikes(options, normalise) if len({option in gold for option in same}) > 1]
+    tokens = {option: chr(_TOKENS + options.index(option)) for same in mixed for option in same}
+    counted, wanted = (" ".join(tokens.get(text, text) for text in texts) for texts in (named, gold))
+    f1 = token_f1(counted, [wanted])
+    exact, same_set = (float(extraction.parsed and same) for same in ([*named] == gold, {*named} == {*gold}))
+    return AnswerScores(exact, f1, same_set if fmt == "mcq" else None)
 
 
 Normalise = Literal["none", "tokens", "characters"]

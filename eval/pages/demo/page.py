@@ -33,7 +33,6 @@ from d2e_sft.util.html.pages import render_page
 from eval.pages.demo.question import CHOICE, Question, labels_of, without_stale_answer
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.task import encode, sample_task
-from eval.score.metrics import normalise
 from eval.score.predictions import Prediction
 from eval.score.scoring import score_output
 
@@ -146,10 +145,6 @@ def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list
     return [score_output(sample, text, marker, given=given) for text in texts]
 
 
-def _key(answer: Prediction) -> str:
-    return normalise("; ".join(answer.answer))
-
-
 def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
     """HTML with each parsed answer, whether it is right if that is known, and a verdict."""
     names = ("Plain", f"Debiased, α = {alpha:g}", "Without the context")
@@ -174,7 +169,7 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
 
 def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool:
     plain, debiased, _ = _parsed(question, prompt_set, answers)
-    return _key(plain) != _key(debiased)
+    return not plain.says_same(debiased.answer)
 
 
 def _verdict(plain: Prediction, *others: Prediction) -> str:
@@ -182,7 +177,7 @@ def _verdict(plain: Prediction, *others: Prediction) -> str:
     if not all(one.parsed for one in (plain, *others)):
         return "An answer was not recognised: the model did not follow the form that the instruction asks for."
     debiased, imagined, paired = others[0], others[-1], len(others) > 1
-    same, habit = _key(plain) == _key(debiased), _key(plain) == _key(imagined)
+    same, habit = plain.says_same(debiased.answer), plain.says_same(imagined.answer)
     if habit and same:
         unchanged = ", and debiasing at this α does not change it" if paired else ""
         return f"The answer is the same with and without the context{unchanged}."
@@ -193,7 +188,7 @@ def _verdict(plain: Prediction, *others: Prediction) -> str:
         )
     if same or not paired:
         return f"The context changes the answer{', and debiasing at this α keeps it' if paired else ''}."
-    if _key(debiased) == _key(imagined):
+    if debiased.says_same(imagined.answer):
         return "The context changes the plain answer; the debiased one is the same as without the context."
     return "The context changes the answer, and debiasing changes it again."
 

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample
 from data_builders.swap.candidates import SwapOptions
-from data_builders.swap.swap import Habits, Swaps, with_twins
+from data_builders.swap.swap import Habits, Swaps, _subset_by, with_twins
 
 KEY, BOX = "Where is the key?", "Where is box {n}?"
 
@@ -99,3 +99,20 @@ def test_a_habit_of_its_own_and_missing_evidence_leave_the_training_rows_aside()
     assert "habits" not in swaps.describe()
     (row,), _ = _twins(_row(KEY, "the shop", context="Look there."), train=USUAL)  # cannot be swapped
     assert (row.subset, row.habit) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("row", "habit", "subset"),
+    [
+        ({"format": "scq", "options": ["-5", "5"]}, "-5", "conflict"),
+        ({"format": "scq", "options": ["-5", "5"]}, "5", "aligned"),
+        ({}, "-5", "unknown"),  # exact match of free text cannot tell them apart
+        ({}, "The 5.", "aligned"),
+    ],
+)
+def test_a_habit_that_differs_in_a_sign_is_not_the_answer(row: dict[str, Any], habit: str, subset: str) -> None:
+    assert _subset_by([habit], _row(KEY, "5", **row)) == subset
+
+
+def test_answers_that_differ_in_a_sign_are_counted_apart() -> None:
+    assert _habit(KEY, *_rows(KEY, (8, "-5"), (7, "5"), (5, "6"))) == []

@@ -29,6 +29,19 @@ def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> Non
     assert scores_of(tmp_path)["demonstrations"] is None
 
 
+@pytest.mark.parametrize("name", ["chat", "generate", "zero_shot", "cot", "few_shot-cot"])
+def test_a_benchmark_may_be_called_like_an_option(world: Path, tmp_path: Path, name: str) -> None:
+    save_bench(tmp_path / name, bench_rows(2))
+    for setting, folder in (("zero_shot", name), ("cot", f"{name}-cot")):
+        bench = ("--bench", tmp_path / name, "--out", tmp_path / "run", "--setting", setting)
+        assert d2e("eval", world / "model", *bench, *QUICK) == 0
+        assert scores_of(tmp_path / "run", folder)["setting"] == setting
+    assert sorted(path.name for path in (tmp_path / "run" / "eval").iterdir()) == [name, f"{name}-cot"]
+    for verb in ("compare", "table", "report"):
+        into = ("--out", tmp_path / "report.html") if verb == "report" else ()
+        assert d2e(verb, tmp_path / "run", "--bench", name, *into) == 0
+
+
 @pytest.mark.parametrize("suite", ["ood", "conflict"])
 def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, suite: str) -> None:
     tags = {"relation": "factual", "subset": "conflict", "habit": ["rain"]} if suite == "conflict" else {}

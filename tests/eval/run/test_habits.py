@@ -93,6 +93,9 @@ def habits(samples: Sequence[EventSample], rule: TagRule = ZERO_SHOT, model: str
         (["Ann"], "The answer is: Bo", 0.4, "unknown", ["Bo"]),
         (["Ann"], "The answer is: It was Ann", 0.9, "aligned", ["Ann"]),  # the answer in a sentence
         (["Ann Lee"], "The answer is: Lee", 0.9, "unknown", ["Lee"]),  # a part need not contradict the whole
+        (["5"], "The answer is: -5", 0.9, "unknown", ["-5"]),  # another answer, which exact match cannot tell
+        (["5"], "The answer is: -5 men", 0.9, "unknown", ["-5 men"]),
+        (["-5"], "The answer is: -5", 0.9, "aligned", ["-5"]),
         (["Ann"], "The answer is: Annabel", 0.9, "conflict", ["Annabel"]),
         (["Ann"], "The answer is: The answer is: The answer is:", 0.9, "unknown", []),
         (["Ann"], "", 0.9, "unknown", []),
@@ -130,6 +133,12 @@ def test_agreement_is_the_share_of_the_most_frequent_draw(script: Script) -> Non
     script({"Who came 0?": replies, "Who came 1?": [""] * 5})
     rule = TagRule("agreement", 0.6, samples=5, shots=0)
     assert habits([question(0), question(1)], rule) == [Habit(["Bo"], 0.6, "conflict"), Habit([], None, "unknown")]
+
+
+def test_draws_of_options_that_differ_in_a_sign_are_different_answers(script: Script) -> None:
+    script({"Who came 0?": ["(A) -5", "(B) 5", "(B) 5", "+5", "+5"]})
+    row = question(0, "-5", format="scq", options=["-5", "5", "10"])
+    assert habits([row], TagRule("agreement", 0.4, samples=5, shots=0)) == [Habit(["5"], 0.4, "conflict")]
 
 
 def test_prompts_show_other_training_rows_without_contexts_and_never_the_row_itself(script: Script) -> None:

@@ -147,11 +147,91 @@ def test_options_that_hold_one_another_letters_or_separators_stay_apart(
     assert read(fmt, f"{OPTION if fmt == 'scq' else OPTIONS} {stated}", options) == expected
 
 
+SIGNED = ["-5", "5", "10"]
+NAMES = ["C", "C#", "C++", "Go"]
+DOGS = ["the dog", "a dog", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("options", "stated", "expected"),
+    [
+        (SIGNED, "-5", "-5"),
+        (SIGNED, "5.", "5"),
+        (SIGNED, "(A)", "-5"),
+        (SIGNED, "(A) -5", "-5"),
+        (SIGNED, "A -5", "-5"),
+        (SIGNED, "it is -5 degrees", "-5"),
+        (SIGNED, "it is 5 degrees", "5"),
+        (SIGNED, "\u200b\uff15", "5"),  # an invisible character, and a full-width digit
+        (SIGNED, "(A) 5", None),  # the letter of another option
+        (SIGNED, "+5", None),
+        (SIGNED, "it is +5", None),
+        (SIGNED, "-5 or 5", None),
+        (["5", ".5"], "(A) .5", None),
+        (["-5", "ten"], "5", "-5"),  # one option is left
+        (["-10%", "+10%"], "-10 %", "-10%"),
+        (["-10%", "+10%"], "10", None),
+        (["-10%", "+10%"], "(A) +10%", None),
+        (NAMES, "C", "C"),
+        (NAMES, "(B) C#", "C#"),
+        (NAMES, "c#", "C#"),
+        (NAMES, "She writes C++.", "C++"),
+        (["C#", "C++", "Go"], "C", "Go"),  # a letter
+        (["Go", "Java", "Rust"], "C#", None),  # no letter
+        (DOGS, "The dog.", "the dog"),
+        (DOGS, "I saw a dog.", "a dog"),
+        (DOGS, "dog", None),
+        (["10:30", "1030"], "at 1030", "1030"),
+        (["US", "us"], "us", "us"),
+        (["US", "us"], "(A) us", "US"),
+        (["US", "us"], "for the US", "US"),
+        (["He left.", "He left"], "He left", "He left"),
+        (["caf\u00e9 A", "tea"], "cafe\u0301 a", "caf\u00e9 A"),
+    ],
+)
+def test_options_that_differ_in_a_sign_stay_apart_by_the_strictest_rule(
+    options: list[str], stated: str, expected: str | None
+) -> None:
+    assert read("scq", f"{OPTION} {stated}", options) == (expected if expected is None else (expected,))
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ("C#; C++", ("C#", "C++")),
+        ("(C) C++; (B) C#", ("C++", "C#")),
+        ("they are C++, C and Go", ("C++", "C", "Go")),
+        ("(A) C#; (D) Go", None),
+        ("c%; Go", None),
+    ],
+)
+def test_each_of_several_options_is_told_apart(stated: str, expected: tuple[str, ...] | None) -> None:
+    assert read("mcq", f"{OPTIONS} {stated}", NAMES) == expected
+
+
+@pytest.mark.parametrize(
+    ("fmt", "output", "ambiguous"),
+    [
+        ("scq", f"{OPTION} +5", True),
+        ("scq", f"{OPTION} (A) or (B)", True),
+        ("scq", f"{OPTION} (A) 5", True),
+        ("scq", f"{OPTION} none of these", False),
+        ("scq", "", False),
+        ("mcq", f"{OPTIONS} +5; 10", True),
+        ("qa", "-5 or 5", False),
+    ],
+)
+def test_an_output_that_could_mean_several_options_is_ambiguous(fmt: str, output: str, ambiguous: bool) -> None:
+    marker = {"scq": OPTION, "mcq": OPTIONS}.get(fmt, ANSWER)
+    options = [] if fmt == "qa" else SIGNED
+    assert extract_answer(output, fmt=fmt, options=options, marker=marker).ambiguous == ambiguous
+
+
 @pytest.mark.parametrize("several", [1, 2, 3])
 def test_every_training_target_reads_back_as_its_answers(several: int) -> None:
-    options = ["A cat; a dog", "The", "1.5 km (B)", "Why?"]
+    options = ["A cat; a dog", "The", "1.5 km (B)", "Why?", "15 km (B)", "-15 km (B)"]
     chosen = options[-several:]
-    target = "; ".join(f"({'ABCD'[options.index(option)]}) {option}" for option in chosen)
+    target = "; ".join(f"({'ABCDEF'[options.index(option)]}) {option}" for option in chosen)
     assert read("mcq", f"{OPTIONS} {target}", options) == tuple(chosen)
     assert read("scq", f"{OPTION} {target}", options) == (tuple(chosen) if several == 1 else None)
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from d2e_sft.util.errors import UserError
-from eval.score.frame import AVERAGE
+from eval.score.frame import AVERAGE, BOTH
 from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction, ScoredOption
 from eval.score.scores import DatasetSubsets, RunScores, headline, score_predictions
@@ -50,6 +50,14 @@ def test_a_relation_averages_its_groups_and_not_its_samples() -> None:
         {"relation": "causal", "groups": 2, "mean": 0.5, "exact_match": 0.5, "f1": 0.5},
         {"relation": "temporal", "groups": 1, "mean": 1.0, "exact_match": 1.0, "f1": 1.0},
     ]
+
+
+def test_a_dataset_that_is_called_like_an_average_keeps_its_rows_apart() -> None:
+    rows = [story(n, subset, "garage", dataset=name) for name in ("average", "b") for n, subset in enumerate(BOTH)]
+    wrong = [story(n, subset, "barn", dataset="c") for n, subset in enumerate(BOTH)]
+    scores = scores_of([*rows, *wrong])
+    named = {one["dataset"]: one["balanced"]["mean"] for one in scores["subsets"]}
+    assert named == {"average (dataset)": 1, "b": 1, "c": 0, AVERAGE: pytest.approx(2 / 3)}
 
 
 def test_set_accuracy_is_that_of_mcq_alone() -> None:

@@ -66,7 +66,7 @@ STEPS = ["walk home", "eat", "sleep"]  # of these walk home and sleep are correc
         ("mcq", ("walk home",), ["sleep", "walk home"], (0, 0.8, 0)),
         ("mcq", ("walk home", "sleep", "eat"), ["sleep", "walk home"], (0, 6 / 7, 0)),
         ("mcq", ("125",), ["12.5"], (0, 1, 0)),  # a decimal point keeps two options apart
-        ("mcq", ("1,000 times",), ["1000 times"], (1, 1, 1)),
+        ("mcq", ("1,000 times",), ["1000 times"], (0, 1, 0)),  # as do all signs: options are compared as written
     ],
 )
 def test_each_format_has_its_metrics(
@@ -74,6 +74,61 @@ def test_each_format_has_its_metrics(
 ) -> None:
     found = score_answer(fmt, Extraction(named, "strict"), gold, STEPS)
     assert found == tuple(None if score is None else pytest.approx(score) for score in scores)
+
+
+TEMPERATURES = ["-5", "5", "10"]
+DOGS = ["the dog", "a dog", "the cat"]
+
+
+@pytest.mark.parametrize(
+    ("fmt", "options", "named", "gold", "scores"),
+    [
+        ("scq", TEMPERATURES, ("5",), ["-5"], (0, 0, None)),
+        ("scq", TEMPERATURES, ("-5",), ["-5"], (1, 1, None)),
+        ("scq", DOGS, ("a dog",), ["the dog"], (0, 0, None)),
+        ("scq", ["C", "C#", "Go"], ("C",), ["C#"], (0, 0, None)),
+        ("scq", ["12.5", "125"], ("125",), ["12.5"], (0, 0, None)),
+        ("scq", ["A", "The"], ("A",), ["The"], (0, 0, None)),
+        ("mcq", TEMPERATURES, ("5", "10"), ["-5", "10"], (0, 0.5, 0)),  # 10 of two and two
+        ("mcq", TEMPERATURES, ("10", "-5"), ["-5", "10"], (0, 1, 1)),
+        # Both are correct, so F1 compares words, as it is published: one of two.
+        ("mcq", DOGS, ("a dog",), ["the dog", "a dog"], (0, 2 / 3, 0)),
+        ("mcq", DOGS, ("the dog", "a dog"), ["the dog", "a dog"], (1, 1, 1)),
+    ],
+)
+def test_options_that_differ_in_a_sign_or_an_article_are_different_answers(
+    fmt: str, options: list[str], named: tuple[str, ...], gold: list[str], scores: tuple[float, float, float | None]
+) -> None:
+    found = score_answer(fmt, Extraction(named, "strict"), gold, options)
+    assert found == tuple(None if score is None else pytest.approx(score) for score in scores)
+
+
+def test_an_output_that_fits_several_options_is_wrong_and_counted() -> None:
+    sample = make_sample(1, format="scq", options=DOGS, answers=["the dog"])
+    outputs = ["dog", "I saw the dog", "a mouse", "(A) a dog"]
+    rows = [score_output(sample, f"The correct option is: {text}", "The correct option is:") for text in outputs]
+    assert [row.ambiguous for row in rows] == [True, None, None, True]
+    assert [(row.exact_match, row.f1) for row in rows if row.ambiguous] == [(0, 0), (0, 0)]
+    overall = score_predictions(rows).content()["overall"]
+    assert (overall["ambiguous"], overall["extraction"]["none"]) == (0.5, 0.75)
+    assert "ambiguous" not in score_predictions(rows[1:3]).content()["overall"]
+
+
+def test_a_habit_that_differs_in_a_sign_is_another_answer() -> None:
+    def said(text: str, fmt: str = "scq") -> Prediction:
+        options = [] if fmt == "qa" else TEMPERATURES
+        sample = make_sample(1, format=fmt, options=options, answers=["-5"], subset="conflict", habit=["5"])
+        return score_output(sample, f"The answer is: {text}", "The answer is:")
+
+    right, habit = said("-5"), said("5")
+    assert (right.right, right.gives(["5"]), right.contains(["5"])) == (True, False, False)
+    assert (habit.right, habit.gives(["5"]), habit.contains(["-5"])) == (False, True, False)
+    assert habit.gives(["(B) 5"]), "a habit in other words is matched to the options first"
+    assert not said("5 or -5").gives(["5"])
+    for fmt in ("scq", "qa"):
+        assert not said("5", fmt).says_same(["-5"])
+        assert said("5", fmt).says_same(["5"])
+    assert said("The 1,000 men", "qa").says_same(["1000 men."])
 
 
 def test_an_answer_that_was_not_parsed_is_wrong_in_nli() -> None:
@@ -115,6 +170,14 @@ def test_a_tie_goes_to_the_option_that_comes_first() -> None:
     options = [ScoredOption(option=text, logprob=-2.0, tokens=2, characters=8) for text in ("one", "two")]
     assert [likeliest(options, rule) for rule in ("none", "tokens", "characters")] == [0, 0, 0]  # type: ignore[arg-type]
     assert likeliest([options[0], options[1].model_copy(update={"logprob": -1.9})], "none") == 1
+
+
+@pytest.mark.parametrize("chosen", [0, 1, 2])
+def test_exact_match_is_acc_where_one_option_is_correct(chosen: int) -> None:
+    for options in (TEMPERATURES, DOGS, ["C", "C#", "C++"]):
+        scores = [(-1.0 if place == chosen else -9.0, 1) for place in range(3)]
+        read = scored(scores, options=options, answers=options[:1])
+        assert (read.exact_match, read.f1) == (read.acc, read.acc) == ((chosen == 0),) * 2
 
 
 def test_nli_chooses_between_the_labels() -> None:
