@@ -90,25 +90,6 @@ def test_without_them_the_remedy_is_the_command_with_all_options_of_the_first_pa
     assert f"remedy: {command}" in error
 
 
-def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_it_is_an_estimate(
-    tmp_path: Path,
-) -> None:
-    run = make_run(
-        tmp_path / "run",
-        [prediction(1, False, output="<b>bold</b>"), choice(1, False), *(choice(n, False) for n in range(2, 9))],
-    )
-    write_predictions([prediction(1, False), *(choice(n, True) for n in range(1, 9))], run / "blind.jsonl")
-    output_of("errors", run, "--without-context", run / "blind.jsonl", "--samples", 3)
-    page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
-    assert "Patterns by relation (estimated by rule)" in page
-    assert "run (n = 1)</text>" in page
-    assert page.count("<article>") == 3
-    assert "the answer is the same without the context" in page, "each pattern and relation has its turn"
-    assert "<b>bold" not in page
-    assert "http" not in page
-    assert (run / "eval" / "mini" / "error_patterns.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer) -> None:
     run = _run_folder(tmp_path)
     given = ("--judge", "openai", "--judge-model", "m", "--judge-url", server.url)

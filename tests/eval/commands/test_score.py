@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eval.systems.run import score_files
-from tests.command import output_of, refusal_of
+from tests.command import output_of
 from tests.eval.systems.boxes_rows import ROWS
 from tests.eval.systems.cases import CASES, save_gold
 from tests.eval.systems.files import save
@@ -73,28 +72,6 @@ def save_answers(file: Path, right: int) -> Path:
     lines = [(name, label if place < right else wrong[label]) for place, (name, label) in enumerate(gold)]
     file.write_text("ques_id,answer\n" + "".join(f"{name},{label}\n" for name, label in lines))
     return file
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "said"),
-    [
-        ("unfilled.csv", lambda text: text, "line 2: answer: not filled in remedy: fill the template in"),
-        ("word.csv", lambda text: text.replace(",\n", ",perhaps\n"), "got 'perhaps'; .* remedy: write one of the exp"),
-        ("list.json", lambda _: "[1]", "remedy: write one JSON object a line"),
-        ("map.json", lambda _: "{\n}", "line 1: not JSON .* remedy: write one JSON object a line"),
-    ],
-)
-def test_what_is_not_filled_in_or_another_kind_of_file_is_said(
-    tmp_path: Path, name: str, change: Callable[[str], str], said: str
-) -> None:
-    gold = save(tmp_path / "gold.jsonl", QUESTIONS)
-    output_of("score", "wiqa", "--gold", gold, "--template", tmp_path / "template.csv")
-    file = tmp_path / name
-    lines = (tmp_path / "template.csv").read_text().splitlines()
-    cut = "".join(f"{line.split(',')[0]},{'answer' if place == 0 else ''}\n" for place, line in enumerate(lines))
-    file.write_text(change(cut))
-    message = " ".join(refusal_of("score", "wiqa", file, "--gold", gold).split())
-    assert re.search(said, message), message
 
 
 def test_several_files_are_compared_with_names_a_plot_and_latex(tmp_path: Path) -> None:

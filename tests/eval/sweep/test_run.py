@@ -278,22 +278,3 @@ def test_points_that_wait_for_a_failed_training_are_counted_and_shown_as_failed(
     assert "2 of 2 points failed" in message
     assert "bad,0-plain: not tried, since bad,0 failed" in message
     assert {row["status"] for row in results(out).values()} == {"failed"}
-
-
-def test_the_sweep_of_the_evidence_trains_and_scores_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evidence = Path(__file__).parents[3] / "launch" / "evidence.yaml"
-    monkeypatch.chdir(tmp_path)
-    for file in ("data/piper/manifest.json", "data/piper-640/train.parquet"):
-        Path(file).parent.mkdir(parents=True)
-        Path(file).touch()
-    first, *lines = output_of("sweep", evidence, "--dry-run").splitlines()
-    assert first == "38 points in runs/evidence, 0 done; left: 16 trainings and 38 evaluations"
-    commands = [line.strip() for line in lines if line.startswith("  ")]
-    assert len(commands) == len(set(commands)) == 64
-    common = "--suite piper --max-samples 100 --max-new-tokens 48 --batch-size 100 --dtype bfloat16"
-    assert f"d2e eval runs/evidence/sft {common} --alpha 0.5 --without-context" in commands
-    assert f"d2e eval runs/evidence/d2e {common} --out runs/evidence/d2e-at-0.25 --alpha 0.25" in commands
-    assert f"d2e eval builtin:smollm2-135m-instruct {common} --out runs/evidence/base-plain --alpha 0.0" in commands
-    assert sum(command.startswith("d2e errors") for command in commands) == 5

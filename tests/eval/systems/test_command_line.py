@@ -10,7 +10,6 @@ import pytest
 
 from tests.command import call, refusal_of
 from tests.eval.systems.cases import CASES, save_gold
-from tests.eval.systems.crepe_procedures import DARK, GOLD, event, with_predictions
 from tests.eval.systems.files import save
 from tests.tiny import save_tiny_model
 
@@ -115,16 +114,6 @@ def test_a_run_leaves_predictions_that_score_the_same(
         assert "carries other gold" not in told
 
 
-def test_another_gold_in_the_predictions_is_reported(bench: Bench) -> None:
-    bench.of("crepe").evaluate("prompt=text", "shots=0")
-    save(bench.data / "data_dev_v2.json", with_predictions(GOLD, {("5", 2): [event(DARK, "more likely")]}))
-    scores, told = bench.score()
-    assert scores["other_gold"] == 1
-    assert "carries other gold than" in told
-    assert "1 of 8 (event, step) pairs" in told
-    assert "holds no data_test_v2.json; there is data_dev_v2.json" in bench.refusal("split=test")
-
-
 def test_another_subset_is_refused_and_a_subset_is_scored_by_its_own_procedures(bench: Bench) -> None:
     options = ("prompt=text", "shots=0")
     bench.of("crepe").evaluate(*options, "--max-samples", "1")
@@ -179,14 +168,6 @@ def test_a_model_without_a_chat_template_continues_texts(
     variant = "".join(f"-{option}" for option in options if "=" in option) + "-completion"
     assert (bench.scores(variant)["form"], bench.scores(variant)["alpha"]) == ("completion", 0.5)
     bench.evaluate(*options, "--form", "completion", "--without-context")
-
-
-def test_boxes_counts_states_and_completes_statements(bench: Bench) -> None:
-    bench.of("boxes").evaluate("--form", "completion", "prompt=one_box", "--max-samples", "1")
-    scores = bench.scores("-prompt=one_box-completion")
-    assert (scores["states"], scores["questions"]) == (1, 3)
-    plot = (bench.results("-prompt=one_box-completion") / "accuracy.svg").read_text()
-    assert plot.startswith("<?xml")
 
 
 def test_predictions_of_boxes_may_name_their_lines_or_follow_the_gold_file(bench: Bench) -> None:

@@ -88,13 +88,6 @@ def test_the_three_tasks_are_asked_and_scored(tmp_path: Path) -> None:
         assert again == {key: scores[key] for key in again}
 
 
-def test_max_samples_counts_procedures(tmp_path: Path) -> None:
-    result, asker = run(save_official(tmp_path), tracked, max_samples=1)
-    assert result.scores["schemata"]["procedures"] == result.scores["states"]["procedures"] == 1
-    assert len(asker.asked["schemata-step1"]) == 1
-    assert "1 of 2 procedures" in result.tables[0].markdown()
-
-
 def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_others(tmp_path: Path) -> None:
     data = save_official(tmp_path / "raw")
     result, _ = run(data, tracked, "task=schemata")

@@ -19,7 +19,7 @@ from eval.systems.reading import file_in, read_lines
 from eval.systems.run import evaluate_system, score_files, write_template
 from tests.eval.systems.cases import CASES, WITHOUT_PLANNER, save_answers, save_gold
 from tests.eval.systems.files import read_rows, save
-from tests.eval.systems.riddles import GOLD, RIDDLES, Riddles
+from tests.eval.systems.riddles import GOLD, RIDDLES
 from tests.factories import ScriptedAsker, save_bench, scores_of
 from tests.tiny import make_sample
 
@@ -68,18 +68,6 @@ def test_gold_and_predictions_may_be_csv_and_partial(tmp_path: Path) -> None:
     result = RIDDLES.score(some, gold, LabelScoreOptions(missing="leave_out"))
     assert (result.scores["accuracy"], result.scores["missing"]) == (0.5, 1)
     assert "1 questions have no answer and are left out" in result.tables[0].markdown()
-
-
-def test_a_subclass_may_compare_answers_in_its_own_way(tmp_path: Path) -> None:
-    class Generous(Riddles):
-        def is_right(self, answer: Any, question: Any) -> bool:
-            return answer is not None
-
-    gold = save(tmp_path / "gold.jsonl", GOLD)
-    result = Generous().score(
-        save(tmp_path / "p.csv", "id,answer\n1,fire\n2,egg\n3,null\n"), gold, LabelScoreOptions()
-    )
-    assert result.scores["accuracy"] == result.measures[0].interval.mean == pytest.approx(2 / 3)
 
 
 def test_a_file_is_itself_and_a_folder_the_best_name_in_it_or_below(tmp_path: Path) -> None:

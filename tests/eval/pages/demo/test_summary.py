@@ -44,13 +44,6 @@ def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
     assert "✓" not in summary("a cup", "the dam", "a cup") + summary("a", "b", "c")
 
 
-def test_what_a_model_or_visitor_writes_is_text_and_no_markup() -> None:
-    shown = summary("<img src=x onerror=alert(1)>", "<b>", "x", expected="<script>alert(1)</script>")
-    assert "<img" not in shown
-    assert "<script" not in shown
-    assert "&lt;img src=x onerror=alert(1)&gt;" in shown
-
-
 EXAMPLES = [Question("qa", "It rained.", f"What {n}?") for n in range(3)]
 MODEL = DemoModel("m", cast(Any, None), load_prompt_set("default"), DecodingConfig(alpha=0.5, max_new_tokens=8))
 
