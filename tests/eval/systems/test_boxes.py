@@ -14,7 +14,7 @@ from d2e_sft.util.encrypted_zip import write_encrypted
 from d2e_sft.util.errors import UserError
 from data_builders.boxes.official import official_rows
 from eval.systems.benchmark import BenchmarkCall
-from eval.systems.boxes.answers import contents_of, in_words_of_t5, read_all, read_one, right, right_officially
+from eval.systems.boxes.answers import read_all, right, right_officially
 from eval.systems.boxes.benchmark import BOXES, BoxesOptions, as_masked, completed, prompt_about
 from eval.systems.boxes.gold import (
     BoxQuestion,
@@ -96,24 +96,6 @@ T5 = [
 def test_the_two_rules(prediction: str | None, gold: str, official: bool, corrected: bool, t5: bool) -> None:
     assert right_officially(prediction, gold, t5=t5) is official
     assert right(prediction, gold) is corrected
-
-
-def test_replies_are_read_for_all_boxes_or_one() -> None:
-    assert contents_of("the cup, the hat and the Flav-R-Straw.") == {"cup", "hat", "Flav-R-Straw"}
-    texts = ["nothing.", "is empty", "contains nothing", "the cup.", "contains the cup"]
-    assert list(map(in_words_of_t5, texts)) == ["is empty"] * 3 + ["contains the cup"] * 2
-    reply = (
-        "Box 0 contains the cup, the hat and the pen, Box 1 contains nothing, Box 2 is empty, and Box 10 contains x."
-    )
-    assert read_all(reply, ["Box 0", "Box 1", "Box 2", "Box 10", "Box 3"]) == [
-        "the cup, the hat and the pen", "nothing", "is empty", "x", None
-    ]  # fmt: skip
-    by_lines = "Box 0 contains the cup.\nBox 1 contains the hat.\nBox 0 contains the pen."
-    assert read_all(by_lines, ["Box 0", "Box 1"]) == ["the cup", "the hat"]  # the first mention counts
-    assert read_one("Box 1 contains the hat.", "Box 1") == "the hat"
-    assert read_one("the hat\nand more", "Box 1") == "the hat"
-    assert read_one("Box 2 contains the hat.", "Box 1") is None, "a reply may not name another box"
-    assert read_one("  \n", "Box 1") is None
 
 
 def test_questions_know_the_start_and_what_changed(questions: list[BoxQuestion]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,14 @@ from d2e_sft.data.conversation import prompt_turns
 from data_builders.sources import SOURCES
 from eval.run.task import TaskItem
 from eval.systems.crepe.benchmark import FAMILIES
-from eval.systems.crepe.code import most_frequent
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
 from eval.systems.crepe.parse import (
     Parse,
     changes_from_first,
     changes_of,
-    read_change,
     read_code,
-    read_lettered_levels,
-    read_level,
-    read_option,
-    read_truth,
-    read_yes_or_no,
 )
-from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
+from eval.systems.crepe.prompts import drawn_demonstrations, load_demonstrations
 from tests.eval.systems import crepe_perfect as perfect
 from tests.eval.systems.crepe_perfect import FROM_FIRST, rule_of, write_events
 from tests.eval.systems.crepe_procedures import BURN, run
@@ -104,22 +96,6 @@ def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:
     assert result.scores["unparsed"]["pairs"] == 1
 
 
-@pytest.mark.parametrize(
-    ("event", "expected"),
-    [
-        ("The tea is cold.", "the tea is cold"),
-        ("I burn my hand.", "I burn my hand"),
-        ("I'm late", "I'm late"),
-        ("I’m late.", "I’m late"),
-        ("“Stop” is said.", "“Stop” is said"),
-        ("TV is on. ", "TV is on"),
-        ("A tit moves in.", "a tit moves in"),
-    ],
-)
-def test_an_event_becomes_a_clause(event: str, expected: str) -> None:
-    assert clause(event) == expected
-
-
 def test_levels_are_compared_step_by_step(tmp_path: Path) -> None:
     replies = {"3/event0": "Step 1: (C) not very likely\nStep 2: (B)\nStep 3: very unlikely"}
     result, _ = run(tmp_path, lambda chat: replies.get(chat.id, ""), prompt="text_at_once")
@@ -135,31 +111,6 @@ def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
 
     result, _ = run(tmp_path, repeat, entities="gold", shots=0)
     assert result.scores["macro_f1"] == 1
-
-
-REPLY = """        event.precondition = ("kettle", "hot")
-    def pour(self):
-        event = "I burn my hand."
-        event.precondition = \\
-            ('Kettle', "hot")
-    def wait(self):
-        event.precondition = ("tea", "cold")"""
-
-
-@pytest.mark.parametrize(
-    ("reply", "state"),
-    [
-        (REPLY, ("kettle", "hot")),
-        ('event.precondition = ("tea", "cold")\nevent.precondition = ("kettle", "hot")', ("tea", "cold")),
-        ('precondition = ("the cook\'s hand", "bare")', ("the cook's hand", "bare")),
-        ("I cannot.", None),
-        ('event.precondition = "hot"', None),
-    ],
-)
-def test_the_most_frequent_precondition_counts_and_of_several_the_first(
-    reply: str, state: tuple[str, str] | None
-) -> None:
-    assert most_frequent(reply) == state
 
 
 @pytest.mark.parametrize(
@@ -180,18 +131,6 @@ def test_answers_that_contradict_each_other_are_no_change(
     assert result.scores["unparsed"]["pairs"] == 0
 
 
-@pytest.mark.parametrize(
-    ("reply", "truth"),
-    [
-        ("#1 Is it?\nTrue\nTherefore, the answer to the original question is false.", False),
-        ("the answer to the original question is: Yes", True),
-        ("#1 Is the answer True?\nyes", None),
-    ],
-)
-def test_the_answer_is_the_one_to_the_original_question(reply: str, truth: bool | None) -> None:
-    assert read_truth(reply) is truth
-
-
 def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(tmp_path: Path) -> None:
     source = SOURCES["strategyqa"]
     _, asker = run(tmp_path, perfect.say_true_or_false, prompt="two_questions")
@@ -201,54 +140,6 @@ def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(tmp_path: 
 
 
 ENDLESS = "9" * 5_000
-
-
-@pytest.mark.parametrize(
-    ("reader", "reply", "expected"),
-    [
-        (read_level, "very likely", 3),
-        (read_level, "Likely.", 2),
-        (read_level, "unlikely", 1),
-        (read_level, "It is not very likely", 1),
-        (read_level, "Very unlikely!", 0),
-        (read_level, "Follow up: Is it likely?\nIntermediate answer: likely\nAnswer: very unlikely", 0),
-        (read_level, "Answer: likely\nFollow up: ...\nIntermediate answer: unlikely", 2),
-        (read_level, "Yes.", None),
-        (read_level, "", None),
-        (read_yes_or_no, "Yes.", 1),
-        (read_yes_or_no, "no", 0),
-        (read_yes_or_no, "No, yes would be wrong", 0),
-        (read_yes_or_no, "It is unlikely", 0),
-        (read_yes_or_no, "very likely", 1),
-        (read_yes_or_no, "Nobody", None),
-        (read_change, 'It must be wet. Therefore the likelihood change is "more likely".', MORE),
-        (read_change, 'The likelihood change is "equally likely".\n\nThen the likelihood change is less likely', LESS),
-        (read_change, "It was more likely before. Now less likely", LESS),
-        (read_change, 'the likelihood change is "equally likely". It is not more likely.', EQUALLY),
-        (read_change, "It was more likely before. Now less likely. The likelihood change is", LESS),  # cut off
-        (read_change, 'The likelihood change is "less likely". But then the likelihood change is', LESS),
-        (read_change, "I cannot tell.", None),
-        (read_option, "Options[0]", MORE),
-        (read_option, " Options[ 1 ]", LESS),
-        (read_option, "[2]", EQUALLY),
-        (read_option, '"less likely"', LESS),
-        (read_option, "Options[3]", None),
-    ],
-)
-def test_a_reply_is_read(reader: Callable[[str], int | None], reply: str, expected: int | None) -> None:
-    assert reader(reply) == expected
-
-
-@pytest.mark.parametrize(
-    ("reply", "levels"),
-    [
-        ("Here:\nStep 1: (A) very likely\n- step 2: (C)\nStep 4: unlikely\nStep 2: (A)\nStep 9: (A)", [3, 1, None, 1]),
-        (f"Step {ENDLESS}: (A) very likely\nStep 2: (B) likely", [None, 2, None, None]),
-        ("It rains.", [None] * 4),
-    ],
-)
-def test_a_line_for_each_step_says_its_level(reply: str, levels: list[int | None]) -> None:
-    assert read_lettered_levels(reply, 4) == levels
 
 
 @pytest.mark.parametrize(

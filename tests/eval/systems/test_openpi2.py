@@ -18,7 +18,6 @@ from eval.systems.openpi2.gold import (
     Change,
     Procedure,
     expansions,
-    normalise,
     read_by_step,
     read_clustered,
     read_flat,
@@ -26,15 +25,12 @@ from eval.systems.openpi2.gold import (
     sentence,
     task_of,
 )
-from eval.systems.openpi2.schemata import Figures, Schemata, gold_statistics, parse_schema, score_schemata
+from eval.systems.openpi2.schemata import Figures, Schemata, gold_statistics, score_schemata
 from eval.systems.openpi2.states import (
     Complete,
     StatePair,
     States,
     gold_sentences,
-    parse_change,
-    parse_sentences,
-    parse_states,
     score_sentences,
 )
 from eval.systems.openpi2.task import PrecisionRecall, ScorerOptions
@@ -76,13 +72,6 @@ def test_the_three_forms_have_one_shape(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "bare"), [("The Kettle", "kettle"), ("an a", "a"), ("a the cup", "the cup"), ("anise", "anise")]
-)
-def test_one_leading_article_is_stripped(name: str, bare: str) -> None:
-    assert normalise(name) == bare
-
-
 def test_published_files_have_the_published_counts(published: Path) -> None:
     folder = published
     gold = read_clustered(folder / EXPANDED)
@@ -112,24 +101,6 @@ def test_the_columns_say_the_task(tmp_path: Path, task: str) -> None:
 def test_clusters_of_attributes_are_named_by_their_first(tmp_path: Path) -> None:
     text = "procedure,entity,attribute,cluster\n1,tea,heat,b\n1,tea,place,a\n1,tea,temperature,b\n"
     assert read_flat(save(tmp_path / "p.csv", text)) == {"1": {"tea": {"heat": ["temperature"], "place": ["place"]}}}
-
-
-@pytest.mark.parametrize(
-    ("reply", "schema"),
-    [
-        ("eggs (shape), flour (color, location)", {"eggs": ["shape"], "flour": ["color", "location"]}),
-        ("eggs (shape), flour (color,location), ", {"eggs": ["shape"], "flour": ["color", "location"]}),
-        ("eggs (shape).", {"eggs": ["shape"]}),
-        ("eggs (shape), eggs (size)", {"eggs": ["shape", "size"]}),
-        ("eggs, flour", {}),
-        ("eggs ()", {}),
-        ("Nothing changes.", {}),
-        ("", {}),
-        ("pan (heat), and the lid", {"pan": ["heat"]}),
-    ],
-)
-def test_a_schema_is_split_at_closing_brackets(reply: str, schema: dict[str, list[str]]) -> None:
-    assert parse_schema(reply) == schema
 
 
 def counts(figures: PrecisionRecall) -> tuple[int, int, int, int]:
@@ -334,22 +305,6 @@ def test_predictions_without_labels_are_looked_up_too(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("reply", "states"),
-    [
-        ("cool before and hot after", ("cool", "hot")),
-        (" cool before and hot afterwards. ", ("cool", "hot")),
-        ("cool before and hot after it", ("cool", "hot")),
-        ("Before: cool\nAfter: hot", ("cool", "hot")),
-        ("Sure!\nBefore: in the pan\nAfter: on the plate\n", ("in the pan", "on the plate")),
-        ("It gets hot.", ("Error", "Error")),
-        ("", ("Error", "Error")),
-    ],
-)
-def test_states_are_read_from_both_forms(reply: str, states: tuple[str, str]) -> None:
-    assert parse_states(reply) == states
-
-
 def pairs(*steps: Sequence[tuple[str, str]]) -> dict[str, list[list[StatePair]]]:
     return {"1": [[StatePair("x", "y", *states) for states in step] for step in steps]}
 
@@ -394,28 +349,6 @@ def test_states_of_other_changes_are_scored_against_the_gold_file_beside_them(tm
     whole = save(tmp_path / "whole.json", {"2": [[["you", "posture", "standing", "lying"]]]})
     save(tmp_path / "whole_gold.json", {"2": [[["you", "posture", "up", "down"]]]})
     assert States().score(whole, gold, options).scores["states_accuracy"] == 1, "what fits is not replaced"
-
-
-def test_sentences_stand_one_a_line() -> None:
-    reply = "- heat of pan was low before and high after\n  - size of egg was big before and small after"
-    assert parse_sentences(reply) == [
-        "heat of pan was low before and high after",
-        "size of egg was big before and small after",
-    ]
-    assert parse_sentences("") == [""], "as officially, where it is part of every gold sentence"
-
-
-@pytest.mark.parametrize(
-    ("text", "change"),
-    [
-        ("heat of pan was low before and high after", ("pan", "heat", "low", "high")),
-        ("color of the eggs were white before and brown afterwards.", ("the eggs", "color", "white", "brown")),
-        ("the pan gets hot", None),
-        ("heat of pan was low before", None),
-    ],
-)
-def test_a_change_is_read_from_its_sentence(text: str, change: tuple[str, ...] | None) -> None:
-    assert parse_change(text) == change
 
 
 def test_gold_sentences_are_every_name_of_the_clusters(gold: dict[str, Procedure]) -> None:

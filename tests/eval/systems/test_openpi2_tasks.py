@@ -38,7 +38,6 @@ from eval.systems.openpi2.planning import (
     PlanVerdict,
     Written,
     make_planner,
-    parse_pddl,
     pddl_result,
     read_tasks,
 )
@@ -100,19 +99,6 @@ def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_ot
             assert json.loads(said.out)["schemata_global_f1"] == result.scores["schemata_global_f1"]
         assert warning in said.err
         assert bool(warning) == ("the official script pairs them by position" in said.err)
-
-
-@pytest.mark.parametrize(
-    ("reply", "groups"),
-    [
-        ("The groups are:\n- ['a', \"b's\"]\n- ['c']", [("a", "b's"), ("c",)]),
-        ("['a', 'b'],\n['c'", [("a", "b"), ("c",)]),
-        ("- ['a', 'b", [("a", "b")]),
-        ("- [a, b]\nnothing\n- [1, 2]\n- []", []),
-    ],
-)
-def test_groups_are_the_lists_of_a_reply(reply: str, groups: list[tuple[str, ...]]) -> None:
-    assert clusters.parse_groups(reply) == groups
 
 
 @pytest.mark.parametrize(
@@ -268,11 +254,6 @@ def test_expansion_joins_new_names_into_a_file_to_score_against(tmp_path: Path) 
     official = OPENPI2.score(predictions, gold, options).scores["schemata"]["official"]
     assert official["expanded"]["entities_global"]["gold_found"] == 1
     assert official["plain"]["entities_global"]["gold_found"] == 0
-
-
-@pytest.mark.parametrize(("reply", "number"), [("4 - it matters", 4), ("Pan: 35", 35), ("much", 1), ("", 1)])
-def test_salience_is_the_first_integer_or_one(reply: str, number: int) -> None:
-    assert salience.first_integer(reply) == number
 
 
 FIRST = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (-1, [0, 9])}
@@ -538,22 +519,6 @@ def test_out_of_time_is_undecided_and_leaves_nothing_behind(
     task = f"(define (problem p) (:domain lamps) (:objects {' '.join(lamps)}) (:init {others}) (:goal (and {one})))"
     assert make_planner(1)(domain, task) == PlanVerdict("undecided", "TIMEOUT")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("reply", "files"),
-    [
-        (
-            f"Here it is:\n```pddl\n{DOMAIN}\n```\nand\n{problem('', '(full k)')} Done (really).",
-            written(DOMAIN, problem("", "(full k)")),
-        ),
-        ("(DEFINE (Domain x))", written("(DEFINE (Domain x))", "")),
-        ("( define ( problem x ) (:init", written("", "( define ( problem x ) (:init")),
-        ("I cannot.", written("", "")),
-    ],
-)
-def test_both_files_are_found_in_a_reply(reply: str, files: Written) -> None:
-    assert parse_pddl(reply) == files
 
 
 def test_verdicts_are_counted() -> None:

@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.benchmark import BenchmarkCall
 from eval.systems.wiqa import benchmark as wiqa
 from eval.systems.wiqa.benchmark import WIQA, WiqaOptions, WiqaScoreOptions
-from eval.systems.wiqa.gold import LABELS, label_of
+from eval.systems.wiqa.gold import LABELS
 from eval.systems.wiqa.graphs import Alignment, explain, questions_of
 from tests.command import call, output_of, refusal_of
 from tests.data_builders.reading import rows_of_split
@@ -128,32 +128,6 @@ def test_lines_of_ours_and_of_the_official_evaluator_are_read(tmp_path: Path, li
     assert scores["missing"] == 5
 
 
-def test_labels_have_the_official_names() -> None:
-    assert {label_of(name) for name in ("RESULTS_IN", "correct effect", "+", "MORE")} == {"more"}
-    assert {label_of(name) for name in ("opposite", "NOT_RESULTS_IN", "-", "b")} == {"less"}
-    assert {label_of(name) for name in ("NO_EFFECT", "no effect", "none")} == {"no_effect"}
-    assert label_of("moreover") is None
-
-
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        ("more", "more"),
-        ("The effect is less, not more.", "less"),
-        ("No effect.", "no_effect"),
-        ("no_effect", "no_effect"),
-        ("It does not affect it.", "no_effect"),
-        ("Rain is more likely here. Answer: less", "less"),
-        ("(B)", "less"),
-        ("C. because", "no_effect"),
-        ("Because of rain", None),
-        ("moreover", None),
-    ],
-)
-def test_answers(reply: str, answer: str | None) -> None:
-    assert WIQA.read_answer(reply, None) == answer
-
-
 def test_accuracy_by_type_and_hops(tmp_path: Path) -> None:
     scores = score(tmp_path, {**RIGHT, "q1": "less", "q3": None, "q6": "more"})
     assert scores["accuracy"] == 3 / 6
@@ -203,14 +177,6 @@ def test_the_random_values_are_those_of_all_combinations() -> None:
     assert sum(wiqa.is_transitive(*triple) for triple in triples) / len(triples) == 1 / 3
     pairs = list(itertools.product(LABELS, repeat=2))
     assert sum(wiqa.is_disjunctive(*pair) for pair in pairs) / len(pairs) == 2 / 9
-
-
-@pytest.mark.parametrize(
-    ("text", "polarity"),
-    [("more rain", 1), ("FEWER bees, more honey", -1), ("there is no rain", -1), ("dark clouds", None)],
-)
-def test_the_first_word_of_the_lexicon_decides(text: str, polarity: int | None) -> None:
-    assert wiqa.polarity_of(text) == polarity
 
 
 def test_baselines_of_hand_worked_questions(tmp_path: Path) -> None:
