@@ -18,8 +18,9 @@ from pandas import DataFrame
 
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.html.figures import COLOURS, STYLE
+from eval.compare.reading import WITHOUT_CONTEXT, averaged, ends_of, over_seeds
 from eval.score.statistics import Interval
-from eval.sweep.curves import WITHOUT_CONTEXT, averaged, ends_of, over_seeds, read_rows
+from eval.sweep.curves import read_rows
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"

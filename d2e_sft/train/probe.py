@@ -38,7 +38,8 @@ class ReadingProbe(TrainerCallback):
     - `eval_imagined_…`: the same without the context; on aligned samples how well the model knows the habit;
     - the same for further datasets of the samples, such as `eval_plain_conflict_revised_untrained`;
     - `eval_habit_gap`: aligned − conflict, as the recipe decodes the model;
-    - seconds of training so far, without evaluations, by the clock and by CPU time.
+    - compute of training so far, without evaluations: seconds by the clock and by CPU time, and the tokens of all
+      views, over all processes.
 
     Every process probes all samples in step, since sharded weights are gathered from all.
     """
@@ -75,8 +76,10 @@ class ReadingProbe(TrainerCallback):
                 of_group = [hit for hit, its_group in zip(right, self.groups, strict=True) if its_group == group]
                 values[f"{name}_{group}"] = sum(of_group) / len(of_group)
         values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
-        seconds = {"train_seconds": now[0] - self._start[0], "train_cpu_seconds": now[1] - self._start[1]}
-        return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **seconds}
+        compute = {"train_seconds": now[0] - self._start[0], "train_cpu_seconds": now[1] - self._start[1]}
+        tokens = torch.tensor(self.trainer.trained_tokens, device=self.trainer.args.device)
+        compute["train_tokens"] = int(self.trainer.accelerator.reduce(tokens))
+        return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **compute}
 
     def _right(self) -> dict[str, list[bool]]:
         """Return which samples are answered correctly, by each of the three views."""

@@ -114,6 +114,7 @@ class D2ETrainer(EvaluatingTrainer):
     data_collator: Any
     token_steps: TokenBudgetSteps | None = None
     depends_on = cached_property(other_models)  # computed at the first step, before the models can change
+    trained_tokens = 0  # of all views, in this process
     _metrics_start: float | None = None  # seconds of training, evaluations left out
 
     def __init__(
@@ -317,6 +318,7 @@ class D2ETrainer(EvaluatingTrainer):
             if "pairs" in rows:
                 sums["pair_scale"] = scale * rows["pairs"].tokens_per_pair
             self._sums.update(sums, targets, counts, scale)
+            self.trained_tokens += counts[0]
         else:
             self.count_held_out(sums, targets, counts)
         scaled = sums["loss"] * scale

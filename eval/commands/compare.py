@@ -59,6 +59,9 @@ def compare(
     kinds have 10 rows or more. For free answers to a context: how faithful they are, by words and by the verdicts of a
     --judge of d2e eval.
 
+    For trainings with a probe (`data.probe`): the compute until they read, and the plateau of their curves. Runs that
+    differ only in the seed are the seeds of one way of training.
+
     Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over
     questions, states or procedures. A RUN may also be the folder of such a result, RUN/eval/BENCH, or one that
     `lm-eval --log_samples` wrote.
@@ -71,13 +74,20 @@ def compare(
     """
     loaded = reference_first(load_results(runs, bench), reference)
     from eval.compare.compare import compare_results  # imports pandas
+    from eval.compare.reading import onset_table, plateau_table, probed, verdicts
     from eval.compare.verdicts import markdown_text, terminal_text
 
     comparison = compare_results(loaded if subset is None else only_subset(loaded, subset))
-    content = comparison.to_json()
+    content, reading = comparison.to_json(), probed(loaded)
     as_page = out is not None and out.suffix == ".md"
     in_terminal = partial(terminal_text, groups=groups or wide, detail=wide)
-    text = (markdown_text if as_page else in_terminal)(comparison)
+    parts = [(markdown_text if as_page else in_terminal)(comparison)]
+    if reading is not None:
+        tables = {"until it reads": onset_table(reading), "plateau": plateau_table(reading)}
+        content["curves"] = {name: table.frame.to_dict("records") for name, table in tables.items()}
+        parts += [table.markdown() if as_page else table.terminal() for table in tables.values()]
+        parts.append("\n".join(verdicts(reading)))
+    text = "\n\n".join(parts)
     if out is None:
         click.echo(text)
     else:

@@ -130,7 +130,7 @@ def _list(planned: Sweep) -> None:
 
 
 def _run(planned: Sweep, jobs: int) -> None:
-    from eval.sweep.curves import ends_table, setting_table, settings, verdicts
+    from eval.compare.reading import onset_table, plateau_table, settings, verdicts
     from eval.sweep.results import collect, results_table, write_results
     from eval.sweep.run import run_sweep
 
@@ -145,14 +145,8 @@ def _run(planned: Sweep, jobs: int) -> None:
     rows = read_rows(planned.results)
     found = [] if spec.probe is None else settings(list(spec.axes), spec.probe.reference, rows)
     for setting in found:
-        lines = [
-            setting.name,
-            *verdicts(setting),
-            setting_table(setting).terminal(),
-            "",
-            ends_table(setting).terminal(),
-        ]
-        click.echo("\n" + "\n".join(filter(None, lines)))
+        tables = (table(setting).terminal() for table in (onset_table, plateau_table))
+        click.echo("\n" + "\n\n".join(["\n".join(filter(None, [setting.name, *verdicts(setting)])), *tables]))
     if results:
         click.echo(f"\n{results_table(planned, results).terminal()}")
     from eval.pages.sweep.page import write_sweep_page

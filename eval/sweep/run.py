@@ -26,9 +26,10 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import LOCK_FILE, file_lock
 from d2e_sft.util.paths import safe_environment
+from eval.compare.reading import rows_of_run
 from eval.score.scores import SCORES_FILE
 from eval.sweep.cells import LOGS, failed_file, is_built_in, is_done, steps, trainer_of
-from eval.sweep.curves import read_rows, rows_of, rows_of_run, write_rows
+from eval.sweep.curves import read_rows, rows_of, write_rows
 from eval.sweep.plan import Point, Sweep
 
 Say = Callable[[str], None]
@@ -93,6 +94,12 @@ class Runner:
             rows, values = read_rows(sweep.results), sweep.axes_of(point)
             if not rows_of(rows, values):
                 new = rows_of_run(sweep.out / point.trained_in, point.recipe, values, sweep.asked)
+                if not new:
+                    raise UserError(
+                        f"{sweep.out / point.trained_in}: no accuracy by subset; expected probed rows whose subset is "
+                        "aligned or conflict",
+                        remedy="let the sweep's `build` make data with tagged test rows, such as --datasets habit",
+                    )
                 write_rows([*rows, *new], sweep.results)
                 ends = [row for row in new if row["step"] == new[-1]["step"]]
                 found = (f"{r['decoder']} {100 * r['aligned']:.0f} / {100 * r['conflict']:.0f}" for r in ends)

@@ -20,6 +20,7 @@ from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.rows import write_rows_page
 from data_builders.quality.stats import compute_stats, render_stats
 from eval.compare.judged import ErrorPattern, JudgedError, RunPatterns
+from eval.compare.reading import settings
 from eval.compare.runs import load_measured, load_runs
 from eval.pages.demo.page import build_page, load_demo_model
 from eval.pages.demo.question import Question
@@ -27,7 +28,6 @@ from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.patterns import write_error_report
 from eval.pages.sweep.page import write_sweep_page
 from eval.run.options import EvalOptions
-from eval.sweep.curves import settings
 from eval.sweep.plan import plan_sweep
 from eval.sweep.results import collect
 from eval.sweep.spec import SweepSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eval.sweep.curves import Setting, settings
+from eval.compare.reading import Setting, settings
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.results import PointResult, collect
 from eval.sweep.spec import SweepSpec, read_spec

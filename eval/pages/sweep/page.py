@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import textwrap
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
 from d2e_sft.util.html.pages import render_page
+from eval.compare.reading import (
+    CAPTION,
+    VERDICT,
+    Setting,
+    averaged,
+    onset_table,
+    over_seeds,
+    plateau_table,
+    typed,
+    verdicts,
+)
 from eval.compare.runs import load_runs
 from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.plots import ReadingPoint, error_lengths, reading_chart
 from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
-from eval.sweep.curves import CAPTION, Setting, averaged, ends_of, ends_table, over_seeds, setting_table, verdicts
 from eval.sweep.plan import Sweep, short_keys
 from eval.sweep.results import PointResult, have_conflict, results_table, scored_folders
 
@@ -125,11 +137,66 @@ _COLUMNS = 2  # legible on a phone
 _TITLE = 30  # characters per line of a panel's title
 
 
-def ends_chart(setting: Setting) -> Markup:
-    """Draw conflict against aligned accuracy at the end, a point per variant, with t intervals over seeds."""
+@styled
+def onset_chart(setting: Setting, variants: Sequence[str], threshold: float = VERDICT) -> Figure:
+    """Draw the share of seeds that read, over compute, a line per variant, with the numbers at risk below.
+
+    A line ends where the last seed ends, with a bar for each seed that never reads.
+    """
+    height = 0.17 * len(variants)
+    figure = Figure(figsize=(WIDTH, 3.4 + 2 * height), layout="constrained")
+    panel, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.6, height])
+    onsets = {name: setting.onset(name, threshold) for name in variants}
+    for index, (name, own) in enumerate(onsets.items()):
+        places, shares = own.shares()
+        last = max([*own.reached, *own.censored])
+        places, shares = [0.0, *places, last], [0.0, *shares, shares[-1]]
+        colour, line = COLOURS[index % len(COLOURS)], LINES[index // len(COLOURS) % len(LINES)]
+        heights = [100 * share for share in shares]
+        panel.step(places, heights, where="post", color=colour, linestyle=line, linewidth=1.8, label=legend_name(name))
+        ends = [heights[bisect_right(places, end) - 1] for end in own.censored]
+        panel.plot(own.censored, ends, linestyle="none", marker="|", color=colour, markersize=9, markeredgewidth=1.5)
+    panel.set_ylim(-3, 103)
+    panel.margins(x=0.03)
+    panel.set_ylabel(f"seeds that read {100 * threshold:.0f} %, percent", fontsize=9)
+    panel.grid(color="#dddddd", linewidth=0.6)
+    panel.set_axisbelow(True)
+    ticks = [tick for tick in panel.get_xticks() if 0 <= tick <= panel.get_xlim()[1]]
+    for index, own in enumerate(onsets.values()):
+        for tick in ticks:
+            colour = COLOURS[index % len(COLOURS)]
+            below.text(tick, index, str(own.at_risk(tick)), color=colour, fontsize=8, ha="center", va="center")
+    below.set_ylim(len(variants) - 0.5, -0.5)
+    below.set_yticks([])
+    below.set_title("still in training and not reading yet", loc="left", fontsize=8, pad=2)
+    below.tick_params(length=0)
+    for side in below.spines.values():
+        side.set_visible(False)
+    below.set_xlabel("CPU seconds of training", fontsize=9)
+    figure.legend(loc="outside upper left", frameon=False, handlelength=2.6, fontsize=9)
+    return figure
+
+
+def own_variants(sweep: Sweep, setting: Setting) -> list[str]:
+    """Return the variants that are decoded as their recipe says, the reference first."""
+    decoders = dict[tuple[Any, ...], str]()
+    for point in sweep.points:
+        alpha = point.recipe.decoding.alpha
+        values = tuple(typed(value) for value in sweep.axes_of(point).values())
+        decoders.setdefault(values, f"d2e:alpha={alpha:g}" if alpha > 0 else PLAIN)
+    shown = {setting.reference: None}
+    for name, by_seed in setting.curves.items():
+        row = next(iter(by_seed.values())).iloc[-1]
+        if decoders.get(tuple(row[axis] for axis in sweep.spec.axes), PLAIN) == row["decoder"]:
+            shown[name] = None
+    return list(shown)
+
+
+def plateaus_chart(setting: Setting) -> Markup:
+    """Draw the plateaus, conflict against aligned accuracy, a point per variant, with t intervals over seeds."""
     points = []
-    for name, rows in sorted(setting.variants.items(), key=lambda item: item[0] != setting.reference):
-        ends = ends_of(rows)
+    for name in sorted(setting.curves, key=lambda name: name != setting.reference):
+        ends = setting.plateaus(name)
         points.append(ReadingPoint(name, over_seeds(ends["aligned"]), over_seeds(ends["conflict"])))
     return reading_chart(points)
 
@@ -137,7 +204,7 @@ def ends_chart(setting: Setting) -> Markup:
 @styled
 def curves_chart(setting: Setting) -> Figure:
     """Draw a panel per variant: both accuracies over steps, mean and range over seeds, and the reference in grey."""
-    variants = setting.variants
+    variants = {str(name): own for name, own in setting.rows.groupby("variant", sort=False)}
     height = -(-len(variants) // _COLUMNS)
     figure = Figure(figsize=(_PANEL * _COLUMNS, _PANEL * height), layout="constrained")
     panels = figure.subplots(height, _COLUMNS, sharex=True, sharey=True, squeeze=False)
@@ -169,13 +236,17 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
     text, page, picture = (sweep.out / f"results.{suffix}" for suffix in ("md", "html", "png"))
     written = [text, page]
     table = results_table(sweep, results) if results else None
-    tables = {setting.name: [setting_table(setting), ends_table(setting)] for setting in found}
+    tables = {setting.name: [onset_table(setting), plateau_table(setting)] for setting in found}
     views = [
         {
             "name": setting.name[:1].upper() + setting.name[1:] or "Training",
             "verdicts": verdicts(setting),
             "tables": tables[setting.name],
-            "ends": ends_chart(setting),
+            "onsets": inline_svg(
+                onset_chart(setting, own_variants(sweep, setting)),
+                f"{setting.name}: share of seeds that read, over compute",
+            ),
+            "plateaus": plateaus_chart(setting),
             "curves": inline_svg(curves_chart(setting), f"{setting.name}: accuracy over training steps"),
         }
         for setting in found

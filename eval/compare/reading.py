@@ -1,0 +1,466 @@
+"""When a training starts to use the context: its compute until most conflict rows are right, and where it ends.
+
+A curve is the accuracy of one training, answered in one way, over its evaluations. It *reads* at a threshold (70 %)
+from the first evaluation that reaches it in the first fifth of the curve whose mean reaches it. A fifth, since
+accuracies of small subsets jump from one evaluation to the next, and many models forget again what they had learnt: to
+ask for all later evaluations would call them models that never read. Its *plateau* is the mean of its last fifth. A
+training that reads, and whose plateau is below the threshold, has *lost* it again.
+
+A variant is a combination of values of the axes, with a decoder. Its seeds give the compute until they read as times
+to an event; those that never read are censored where they end. The share that reads by some compute is the
+Kaplan–Meier estimate (Kaplan and Meier 1958). Variants are compared with the reference by the log-rank test (Mantel
+1966), of few seeds by all its permutations. Plateaus are compared by a paired t-test over common seeds (Student 1908).
+P-values are corrected for all variants of a setting (Holm 1979).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from numpy.typing import ArrayLike
+
+from d2e_sft.config.recipe import Recipe, recipe_of
+from d2e_sft.train.run_folder import TRAINER_STATE
+from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
+from d2e_sft.util.files import load_yaml
+from d2e_sft.util.table import NONE, Table, percent
+from eval.compare.figures import corrected_p, points
+from eval.compare.runs import RunResult
+from eval.score.statistics import LEVEL, Difference, Interval, holm
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Row = dict[str, Any]
+SEED = "seed"
+WITHOUT_CONTEXT = "without_context"  # the decoder of rows that were answered without it
+ACCURACIES = ("aligned", "conflict")
+THRESHOLDS = (0.5, 0.7)
+_FEW = 300  # permutations, as of five seeds against five
+VERDICT = 0.7  # the threshold of verdicts and of the picture
+COMPUTE = {"cpu_seconds": (1.0, "CPU s"), "tokens": (1e6, "M tokens")}  # column → unit
+CAPTION = (
+    "A training reads at a threshold from the first evaluation that has it, in the first fifth of its curve whose "
+    "mean has it. Until it reads: the median over seeds of the compute in training, with its 95 % interval; p is that "
+    "of a log-rank test. Its plateau is the mean of the last fifth; lost counts seeds that read, and whose plateau is "
+    "below the threshold. Δ is the difference of plateaus to the reference, in percentage points with its 95 % "
+    "interval, and its p that of a paired t-test over seeds. P-values are corrected for the variants of a setting "
+    "(Holm)."
+)
+
+
+def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides: Mapping[str, str]) -> list[Row]:
+    """Return a row for each evaluation and decoder of a training, from its log; none without a probe.
+
+    Rows have the `values`, `decoder`, `samples` and `step` so far, `aligned` and `conflict` as shares, further
+    datasets' as `conflict_DATASET`, `n` (the size of a subset), and the compute of training so far: `seconds`,
+    `cpu_seconds` (which depends little on other work on the machine) and `tokens` of all views.
+    """
+    file, rows = run / TRAINER_STATE, list[Row]()
+    for entry in json.loads(file.read_text(encoding="utf-8"))["log_history"]:
+        for name in (PLAIN, DEBIASED, IMAGINED):
+            prefix = f"{PREFIX}{name}_"
+            if f"{prefix}conflict" not in entry:
+                continue
+            decoder = {PLAIN: PLAIN, IMAGINED: WITHOUT_CONTEXT}.get(name, f"d2e:alpha={entry[PREFIX + 'alpha']:g}")
+            starts = tuple(f"{prefix}{subset}" for subset in PROBED)
+            tokens = entry.get(f"{PREFIX}train_tokens")  # older runs did not count them
+            rows.append(
+                {
+                    **{axis: typed(value) for axis, value in values.items()},
+                    "decoder": decoder,
+                    "samples": int(entry["step"]) * recipe.train.batch_size,
+                    "step": int(entry["step"]),
+                    **{key.removeprefix(prefix): round(entry[key], 4) for key in entry if key.startswith(starts)},
+                    "n": int(entry[f"{PREFIX}n"]),
+                    "seconds": round(entry[f"{PREFIX}train_seconds"], 3),
+                    "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 3),
+                    **({} if tokens is None else {"tokens": int(tokens)}),
+                    **({"overrides": dict(overrides)} if overrides else {}),
+                }
+            )
+    return rows
+
+
+def typed(name: str) -> Any:
+    try:
+        value = load_yaml(name)
+    except (yaml.YAMLError, ValueError):
+        return name
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else name
+
+
+# One curve -----------------------------------------------------------------------------------------------------------
+
+
+def fifth(curve: DataFrame) -> int:
+    """Return the number of evaluations in a fifth of a curve, at least one."""
+    return max(1, round(len(curve) / 5))
+
+
+def plateau(curve: DataFrame, key: str = "conflict") -> float:
+    """Return the mean of the last fifth of a curve, which is in the order of its steps."""
+    return float(curve[key].iloc[-fifth(curve) :].astype(float).mean())
+
+
+def reads_at(curve: DataFrame, threshold: float) -> int | None:
+    """Return the place of the evaluation from which a curve reads; None if it never does."""
+    values, width = curve["conflict"].to_numpy(float), fifth(curve)
+    means = np.convolve(values, np.ones(width) / width, "valid")
+    enough = threshold - 1e-9  # a mean of shares is rounded
+    if not (means >= enough).any():
+        return None
+    start = int(np.argmax(means >= enough))
+    return start + int(np.argmax(values[start:] >= enough))
+
+
+def a_step(curves: Sequence[DataFrame], column: str) -> float:
+    """Return the compute of a training step, the median over curves; 0 without a step."""
+    ends = [own.iloc[-1] for own in curves]
+    return float(np.median([end[column] / end["step"] for end in ends if end["step"]] or [0.0]))
+
+
+# The seeds of a variant ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Onset:
+    """The compute until the seeds of a variant read, in the unit of a column of the rows.
+
+    Compute is steps times the median over the variant's seeds of the compute of a step. So seeds have one clock, and a
+    seed that ends is not taken out before an evaluation of another one at the same step.
+
+    Attributes:
+        reached: Compute of the seeds that read.
+        censored: Compute at the end of those that never do.
+        lost: How many read, and end below the threshold.
+    """
+
+    reached: list[float]
+    censored: list[float]
+    lost: int
+
+    @classmethod
+    def of(cls, curves: Sequence[DataFrame], threshold: float, column: str = "cpu_seconds") -> Onset:
+        pairs = [(curve, reads_at(curve, threshold)) for curve in curves]
+        rate = a_step(curves, column)
+        return cls(
+            [rate * int(own["step"].iloc[at]) for own, at in pairs if at is not None],
+            [rate * int(own["step"].iloc[-1]) for own, at in pairs if at is None],
+            sum(at is not None and plateau(own) < threshold for own, at in pairs),
+        )
+
+    @property
+    def seeds(self) -> int:
+        return len(self.reached) + len(self.censored)
+
+    def at_risk(self, compute: float) -> int:
+        """Return how many seeds are still in training and do not read yet, just before some compute."""
+        return sum(value >= compute for value in (*self.reached, *self.censored))
+
+    def data(self) -> Any:
+        """Return the times as SciPy takes them."""
+        from scipy.stats import CensoredData
+
+        return CensoredData(uncensored=self.reached, right=self.censored)
+
+    def shares(self) -> tuple[list[float], list[float]]:
+        """Return the compute at which the share of seeds that read changes, and the share from there on."""
+        from scipy.stats import ecdf
+
+        found = ecdf(self.data()).cdf
+        return [float(x) for x in found.quantiles], [float(share) for share in found.probabilities]
+
+    def median(self) -> Interval:
+        """Return the median with its interval (Brookmeyer and Crowley 1982); infinite where half never read."""
+        from scipy.stats import ecdf
+
+        survival = ecdf(self.data()).sf
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the interval is undefined where all or none read
+            bounds = survival.confidence_interval(LEVEL, method="log-log")
+        left, low, high = (one.probabilities for one in (survival, bounds.low, bounds.high))
+        low, high = np.where(np.isnan(low), left, low), np.where(np.isnan(high), 1.0, high)
+
+        def half(shares: Any) -> float:
+            return float(min(survival.quantiles[shares <= 0.5], default=math.inf))
+
+        return Interval(half(left), half(low), half(high))
+
+
+def log_rank(own: Onset, base: Onset) -> Difference | None:
+    """Compare two variants, each of two seeds or more; `mean` is above 0 if `own` reads sooner. None if no seed reads.
+
+    The p-value of few seeds is that of all permutations, since the normal approximation calls differences of three
+    seeds against three significant, which cannot be.
+    """
+    if min(own.seeds, base.seeds) < 2 or not (own.reached or base.reached):
+        return None
+    from scipy.stats import logrank, permutation_test
+
+    times = np.array([*own.reached, *own.censored, *base.reached, *base.censored])
+    groups = (own.reached, own.censored, base.reached, base.censored)
+    reads = np.repeat([True, False, True, False], [len(group) for group in groups])
+    places = np.arange(own.seeds + base.seeds)
+
+    def compared(first: Any, second: Any) -> Any:
+        parts = [Onset([*times[at[reads[at]]]], [*times[at[~reads[at]]]], 0).data() for at in (first, second)]
+        return logrank(*parts)
+
+    def statistic(first: Any, second: Any) -> float:
+        return float(np.nan_to_num(compared(first, second).statistic))  # NaN where all read at the same compute
+
+    parts = (places[: own.seeds], places[own.seeds :])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        if math.comb(own.seeds + base.seeds, own.seeds) <= _FEW:
+            p = permutation_test(parts, statistic, n_resamples=np.inf, vectorized=False).pvalue
+        else:
+            p = np.nan_to_num(compared(*parts).pvalue, nan=1.0)
+        return Difference(statistic(*parts), -math.inf, math.inf, float(p))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A variant compared with the reference.
+
+    Attributes:
+        seeds: Seeds that both have.
+        cost: Compute per step, as a multiple of the reference's.
+        onsets: Threshold → log-rank test.
+        plateaus: Accuracy, also of further datasets → difference of the plateaus, paired by seed.
+    """
+
+    seeds: int
+    cost: float
+    onsets: dict[float, Difference]
+    plateaus: dict[str, Difference]
+
+    @property
+    def verdict(self) -> dict[str, Difference]:
+        """Return what is decided: `sooner` or `later` (at 70 %), `higher` or `lower` (conflict plateau)."""
+        found = {("sooner", "later"): self.onsets.get(VERDICT), ("higher", "lower"): self.plateaus.get("conflict")}
+        decided = {words: one for words, one in found.items() if one is not None and one.significant}
+        return {words[one.mean < 0]: one for words, one in decided.items()} if self.seeds > 1 else {}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Variants of training with one reference: they share the values of the axes that the reference leaves open.
+
+    Attributes:
+        name: `strength 0.95`; empty if the reference names all axes.
+        reference: Name of the plainly decoded reference.
+        rows: The probe's rows with the name of their `variant`, without those answered without the context.
+        curves: Variant → seed → its rows in the order of steps.
+        compared: Variant → its comparison with the reference, for those that have a seed in common with it.
+    """
+
+    name: str
+    reference: str
+    rows: DataFrame
+    curves: dict[str, dict[Any, DataFrame]]
+    compared: dict[str, Contrast]
+
+    @classmethod
+    def of(cls, name: str, reference: str, rows: DataFrame) -> Setting:
+        curves: dict[str, dict[Any, DataFrame]] = {}
+        for (variant, seed), own in rows.groupby(["variant", SEED], sort=False):
+            curves.setdefault(str(variant), {})[seed] = own.sort_values("step")
+        return cls(name, reference, rows, curves, _contrasts(curves, reference))
+
+    def onset(self, variant: str, threshold: float, column: str = "cpu_seconds") -> Onset:
+        return Onset.of(list(self.curves[variant].values()), threshold, column)
+
+    def counts(self, variant: str, column: str) -> bool:
+        """Whether all rows of a variant have this measure of compute."""
+        return all(column in own and bool(own[column].notna().all()) for own in self.curves[variant].values())
+
+    def plateaus(self, variant: str) -> dict[str, list[float]]:
+        """Return the plateau of each seed, by accuracy."""
+        curves = self.curves[variant].values()
+        return {key: [plateau(own, key) for own in curves] for key in accuracies(curves)}
+
+
+def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[Row]) -> list[Setting]:
+    """Return the settings whose reference was measured; `reference` names values of axes."""
+    from pandas import DataFrame  # a dry run does without
+
+    if not rows:
+        return []
+    wanted = {axis: typed(value) for axis, value in reference.items()}
+    fixed = [axis for axis in axes if axis not in {SEED, *wanted}]
+    frame = DataFrame(rows, dtype=object)
+    groups = frame.groupby(fixed, sort=False, dropna=False) if fixed else [((), frame)]
+    made = []
+    for values, group in sorted(groups, key=lambda pair: [str(value) for value in pair[0]]):
+        naming = [axis for axis in wanted if group[axis].nunique() > 1] or list(wanted)
+        decoder = group["decoder"].map(lambda name: "" if name == PLAIN else f" ({name})")
+        own = group.assign(variant=group[naming].astype(str).agg(", ".join, axis=1) + decoder)
+        is_reference = np.logical_and.reduce([own[axis] == value for axis, value in wanted.items()])
+        base = own[is_reference & (own["decoder"] == PLAIN)]
+        if len(base):
+            name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))
+            shown = own[own["decoder"] != WITHOUT_CONTEXT]
+            made.append(Setting.of(name, str(base["variant"].iloc[0]), shown))
+    return made
+
+
+def probed(runs: Sequence[RunResult]) -> Setting | None:
+    """Return the runs with a probe as one setting, with the first of them as reference; None without any.
+
+    Runs whose recipes differ only in the seed and the files are the seeds of one variant, which has the first's label.
+    """
+    rows, names = list[Row](), dict[str, str]()
+    for run in runs:
+        if not (run.home / TRAINER_STATE).is_file() or (recipe := recipe_of(str(run.home))) is None:
+            continue
+        files: Any = {"eval": True, "data": {"train", "dev", "probe"}, "train": {"output_dir", "seed"}}
+        how = recipe.model_dump(exclude=files)
+        name = names.setdefault(json.dumps(how, sort_keys=True), run.label)
+        rows += [{**row, "run": name, SEED: recipe.train.seed} for row in rows_of_run(run.home, recipe, {}, {})]
+    found = settings(["run", SEED], {"run": str(rows[0]["run"])}, rows) if rows else []
+    return found[0] if found else None
+
+
+def accuracies(curves: Any) -> list[str]:
+    """Return the accuracies that all rows have: of both subsets, and of those of further datasets."""
+    shared = set.intersection(*({str(key) for key in own if own[key].notna().all()} for own in curves))
+    return sorted(key for key in shared if key.startswith(ACCURACIES))
+
+
+def over_seeds(values: ArrayLike) -> Interval:
+    """Return the mean over seeds with its t interval; for one seed the interval is the value."""
+    change = paired(values)
+    return Interval(change.mean, *((change.low, change.high) if np.size(values) > 1 else (change.mean, change.mean)))
+
+
+def averaged(rows: DataFrame, key: str) -> list[tuple[int, Interval, int]]:
+    """Return (step, mean over seeds, number of seeds) for each step."""
+    return [(int(step), over_seeds(own[key]), len(own)) for step, own in rows.groupby("step")]
+
+
+def ends_of(rows: DataFrame) -> DataFrame:
+    return rows.sort_values([SEED, "step"]).groupby(SEED).tail(1)
+
+
+def paired(changes: ArrayLike) -> Difference:
+    """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite."""
+    changes = np.asarray(changes, dtype=np.float64)
+    mean = float(changes.mean())
+    if changes.size < 2:
+        return Difference(mean, -math.inf, math.inf, 1.0)
+    if np.ptp(changes) < 1e-9:  # the same for every seed, so no variance to test against: p of a sign-flip test
+        return Difference(mean, mean, mean, 1.0 if abs(mean) < 1e-9 else 2.0 ** (1 - changes.size))
+    from scipy.stats import ttest_1samp
+
+    test = ttest_1samp(changes, 0)
+    bounds = test.confidence_interval(LEVEL)
+    return Difference(mean, float(bounds.low), float(bounds.high), float(test.pvalue))
+
+
+def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) -> dict[str, Contrast]:
+    """Compare each variant with the reference; Holm's correction covers all variants of several seeds."""
+    bases, made = curves[reference], dict[str, Contrast]()
+    for variant, by_seed in curves.items():
+        pairs = [(bases[seed], by_seed[seed]) for seed in sorted(bases.keys() & by_seed.keys())]
+        if variant == reference or not pairs:
+            continue
+        tests = {at: log_rank(*(Onset.of(list(side.values()), at) for side in (by_seed, bases))) for at in THRESHOLDS}
+        onsets = {at: test for at, test in tests.items() if test is not None}
+        keys = accuracies([one for pair in pairs for one in pair])
+        plateaus = {key: paired([plateau(own, key) - plateau(base, key) for base, own in pairs]) for key in keys}
+        rates = [a_step([pair[side] for pair in pairs], "cpu_seconds") for side in (0, 1)]
+        made[variant] = Contrast(len(pairs), rates[1] / rates[0] if all(rates) else math.nan, onsets, plateaus)
+    tested = [contrast for contrast in made.values() if contrast.seeds > 1]
+    groups: list[list[dict[Any, Difference]]] = [[one.onsets for one in tested], [one.plateaus for one in tested]]
+    for tests_of in groups:
+        for key in dict.fromkeys(key for own in tests_of for key in own):
+            having = [own for own in tests_of if key in own]
+            for own, p in zip(having, holm([own[key].p_value for own in having]), strict=True):
+                own[key] = replace(own[key], adjusted_p=float(p))
+    return made
+
+
+# Words and tables ----------------------------------------------------------------------------------------------------
+
+
+def verdicts(setting: Setting) -> list[str]:
+    """Return a line about the reference, one for each decided variant, and the number of undecided ones."""
+    name, at = setting.reference, f"{100 * VERDICT:.0f} %"
+    base = setting.onset(name, VERDICT)
+    lost = f", {base.lost} of them lost it again" if base.lost else ""
+    ends = percent(float(np.mean(setting.plateaus(name)["conflict"])))
+    lines = [
+        f"{name}: {len(base.reached)} of {base.seeds} seeds read {at} of the conflict rows{lost}; "
+        f"median {_compute(base.median(), 1.0)} CPU seconds; plateau {ends} %"
+    ]
+    tested = {name: contrast for name, contrast in setting.compared.items() if contrast.seeds > 1}
+    decided = [name for name, contrast in tested.items() if contrast.verdict]
+    for variant in sorted(decided, key=lambda name: -tested[name].plateaus["conflict"].mean):
+        contrast, parts = tested[variant], list[str]()
+        for word, test in contrast.verdict.items():
+            if word in ("sooner", "later"):
+                own = setting.onset(variant, VERDICT)
+                when = f"median {_compute(own.median(), 1.0)} CPU seconds, p {corrected_p(test)}"
+                parts.append(f"reads {at} {word} than {name} ({len(own.reached)} of {own.seeds} seeds, {when})")
+            else:
+                parts.append(f"ends {word} than {name} ({points(test, star=False)}, p {corrected_p(test)})")
+        lines.append(f"{variant} {' and '.join(parts)}; {contrast.seeds} seeds")
+    if left := len(tested) - len(decided):
+        lines.append(f"not decided against {name}: {left} of {len(tested)} variants of several seeds")
+    return lines
+
+
+def onset_table(setting: Setting) -> Table:
+    """Return a row per variant and threshold: how many seeds read, after how much compute, and how many lost it."""
+    names = list(setting.curves)
+    units = {column: of for column, of in COMPUTE.items() if any(setting.counts(name, column) for name in names)}
+    lines = []
+    for name in names:
+        contrast = setting.compared.get(name)
+        for at in THRESHOLDS:
+            own = setting.onset(name, at)
+            medians = [
+                _compute(setting.onset(name, at, column).median(), unit) if setting.counts(name, column) else NONE
+                for column, (unit, _) in units.items()
+            ]
+            test = None if contrast is None or contrast.seeds < 2 else contrast.onsets.get(at)
+            p = "" if name == setting.reference else corrected_p(test)
+            lines.append([name, percent(at), f"{len(own.reached)} of {own.seeds}", str(own.lost), *medians, p])
+    until = [f"{unit} until" for _, unit in units.values()]
+    return Table.of(["variant", "threshold", "seeds that read", "lost", *until, "p"], lines)
+
+
+def plateau_table(setting: Setting) -> Table:
+    """Return a row per variant and accuracy: the cost of a step, the plateau, and its difference to the reference."""
+    found = {name: setting.plateaus(name) for name in setting.curves}
+    has_datasets = any("_" in key for own in found.values() for key in own)
+    lines = []
+    for name, own in found.items():
+        contrast = setting.compared.get(name)
+        cost = 1.0 if name == setting.reference else math.nan if contrast is None else contrast.cost
+        for key, values in own.items():
+            subset, _, dataset = key.partition("_")
+            is_tested = contrast is not None and contrast.seeds > 1
+            change = contrast.plateaus.get(key) if contrast is not None and is_tested else None
+            of = [subset, dataset] if has_datasets else [subset]
+            apart = ["", ""] if name == setting.reference else [points(change, star=False), corrected_p(change)]
+            shown = NONE if math.isnan(cost) else f"{cost:.1f}"
+            lines.append([name, str(len(values)), shown, *of, percent(float(np.mean(values))), *apart])
+    columns = ["variant", "seeds", "cost", "subset", *(["dataset"] if has_datasets else []), "plateau", "Δ", "p"]
+    return Table.of(columns, lines)
+
+
+def _compute(median: Interval, unit: float) -> str:
+    """`41 [32, –]`: a median with its interval; a dash for what no half of the seeds reached."""
+    mean, low, high = (NONE if math.isinf(x) else f"{x / unit:.3g}" for x in (median.mean, median.low, median.high))
+    return mean if mean == low == high == NONE else f"{mean} [{low}, {high}]"

@@ -1,0 +1,250 @@
+"""When trainings read and where they end, against hand-worked cases: curves, time to an event, and comparisons."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pandas import DataFrame
+from scipy import stats
+
+from d2e_sft.config.recipe import load_recipe
+from eval.compare.reading import (
+    Onset,
+    Row,
+    Setting,
+    averaged,
+    log_rank,
+    onset_table,
+    over_seeds,
+    paired,
+    plateau,
+    plateau_table,
+    probed,
+    reads_at,
+    rows_of_run,
+    settings,
+    verdicts,
+)
+from eval.compare.runs import RunResult
+from eval.sweep.curves import rows_of
+from tests.eval.fake_sweeps import probed_rows, probed_settings, row
+
+
+def setting_of(rows: list[dict[str, Any]]) -> Setting:
+    (setting,) = settings(["seed", "way"], {"way": "sft"}, rows)
+    return setting
+
+
+def curve(*percents: float, seconds: float = 1.0) -> DataFrame:
+    """A curve with an evaluation at each step."""
+    return DataFrame([row("a", 0, step, one / 100, step * seconds) for step, one in enumerate(percents)], dtype=object)
+
+
+# SFT on the habit task: it reads after 56 steps, and forgets again while aligned rows stay right.
+FORGETS = (0, 12, 15, 17, 35, 57, 60, 75, 70, 73, 60, 48, 70, 55, 72, 80, 40, 45, 20, 22, 42)
+
+
+def test_a_curve_reads_from_the_first_evaluation_of_the_first_fifth_whose_mean_is_enough() -> None:
+    forgets = curve(*FORGETS)
+    # A fifth of 21 evaluations is four. 17, 35, 57, 60 have a mean of 42; 35, 57, 60, 75 of 57, and 57 is the first.
+    assert reads_at(forgets, 0.5) == 5
+    assert reads_at(forgets, 0.7) is None, "60, 75, 70, 73 and 75, 70, 73, 60 have a mean of 69.5"
+    assert plateau(forgets) == pytest.approx((45 + 20 + 22 + 42) / 400)
+    assert reads_at(curve(0, 90, *[0] * 8, 80, 80, 80, 80, 80), 0.7) == 10, "one high evaluation is not enough"
+    assert reads_at(curve(*[0] * 8, 71, 69), 0.7) == 8, "the last fifth, whose mean is 0.7 up to rounding"
+    assert reads_at(curve(95, 95, 90, 90, 90), 0.7) == 0, "a model that reads before it is trained"
+    assert reads_at(curve(0, 0, 70), 0.7) == 2
+
+
+def test_the_share_that_reads_is_kaplan_and_meiers_estimate() -> None:
+    # Of five seeds two read at steps 2 and 4 of 10; one ends at step 3, two at step 10.
+    own = Onset([2.0, 4.0], [3.0, 10.0, 10.0], 0)
+    places, shares = own.shares()
+    last = 1 - 0.8 * 2 / 3
+    assert dict(zip(places, shares, strict=True)) == pytest.approx({2: 0.2, 3: 0.2, 4: last, 10: last})
+    assert [own.at_risk(compute) for compute in (0, 2, 2.5, 4, 11)] == [5, 5, 4, 3, 0]
+    assert math.isinf(own.median().mean)
+    whole = Onset([1.0, 2.0, 3.0, 4.0, 5.0], [], 0).median()
+    # log(−log S) ± 1.96 · se at step 3 with S = 0.4; the upper bound is above a half at each step.
+    assert (whole.mean, whole.low) == (3.0, 1.0)
+    assert math.isinf(whole.high) or whole.high >= 4
+
+
+def test_seeds_of_a_variant_have_one_clock() -> None:
+    # The second seed ran on a slower machine: both end at step 4, and only the first reads there.
+    fast, slow = curve(0, 0, 0, 0, 90, seconds=1), curve(0, 0, 0, 0, 0, seconds=0.5)
+    own = Onset.of([fast, slow], 0.7)
+    assert (own.reached, own.censored) == ([3.0], [3.0]), "0.75 seconds a step"
+    assert own.shares()[1][-1] == 0.5, "the seed that ends is at risk until then"
+
+
+def test_the_log_rank_test_compares_times() -> None:
+    one, other = Onset([1.0, 2.0, 3.0, 3.5, 4.0, 4.5], [9.0], 0), Onset([5.0, 6.0], [9.0] * 5, 0)
+    # Observed less expected events of the first group, and their variance, at each event.
+    risk = [(7 - n, 7) for n in range(6)] + [(1, 7), (1, 6)]
+    expected = sum(a / (a + b) for a, b in risk)
+    statistic = (6 - expected) / math.sqrt(sum(a * b / (a + b) ** 2 for a, b in risk))
+    found = log_rank(one, other)
+    assert found is not None
+    assert found.mean == pytest.approx(statistic)
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(statistic))
+    assert log_rank(other, one).mean < 0  # type: ignore[union-attr]
+    assert log_rank(Onset([], [9.0], 0), Onset([], [9.0], 0)) is None
+    assert log_rank(Onset([1.0], [], 0), other) is None, "one seed is no test"
+    same = Onset([1.0, 1.0], [], 0)
+    assert log_rank(same, same).p_value == 1  # type: ignore[union-attr]
+
+
+def test_a_t_interval_over_seeds() -> None:
+    found = over_seeds([0.2, 0.4, 0.6])
+    half = 4.302653 * 0.2 / math.sqrt(3)  # t(0.975, 2) · s / √n
+    assert (found.mean, found.low, found.high) == pytest.approx((0.4, 0.4 - half, 0.4 + half), abs=1e-6)
+    assert over_seeds([0.3]).low == 0.3
+
+
+def test_paired_differences_have_the_p_of_a_t_test_and_without_variance_that_of_sign_flips() -> None:
+    first, second = [0.1, 0.3, 0.2, 0.5], [0.4, 0.5, 0.6, 0.7]
+    changes = [b - a for a, b in zip(first, second, strict=True)]
+    assert paired(changes).p_value == pytest.approx(stats.ttest_rel(second, first).pvalue)
+    assert paired([0.5] * 4).p_value == 1 / 8
+    assert paired([0.8 - 0.9, 0.5 - 0.6]).p_value == 0.5  # the same up to rounding
+    assert paired([0.1 + 0.2 - 0.3] * 8).p_value == 1  # zero up to rounding
+    assert (paired([0.5]).p_value, paired([0.5]).high) == (1, math.inf)
+
+
+def test_each_variant_is_compared_with_the_plain_reference() -> None:
+    setting = setting_of(probed_rows())
+    assert (setting.reference, list(setting.curves), list(setting.compared)) == (
+        "sft", ["sft", "slow", "good"], ["slow", "good"]
+    )  # fmt: skip
+    slow, good = setting.compared["slow"], setting.compared["good"]
+    assert slow.cost == pytest.approx(2)
+    # Three evaluations: the plateau is the last one. good ends with 1, sft and slow with 0.4, 0.6 and 0.5.
+    assert slow.plateaus["conflict"].mean == pytest.approx(0)
+    p = stats.ttest_1samp([0.6, 0.4, 0.5], 0).pvalue
+    assert good.plateaus["conflict"].mean == pytest.approx(0.5)
+    assert good.plateaus["conflict"].adjusted_p == pytest.approx(2 * p), "Holm of two"
+    # At 50 %, good reads at step 10 with each seed; sft and slow at step 20 with two of three.
+    assert setting.onset("good", 0.5) == Onset([10.0] * 3, [], 0)
+    assert setting.onset("slow", 0.5) == Onset([40.0] * 2, [40.0], 0)
+    assert good.onsets[0.5].mean > 0 > slow.onsets[0.5].mean
+    raw = log_rank(setting.onset("good", 0.5), setting.onset("sft", 0.5))
+    assert raw is not None
+    assert raw.p_value == pytest.approx(0.1), "two of the twenty ways to deal six seeds out"
+    assert good.onsets[0.5].adjusted_p == pytest.approx(0.2)
+    assert [*good.verdict] == ["higher"], "three seeds against three are too few for the log-rank test"
+
+
+def test_what_is_lost_again_counts_by_the_plateau() -> None:
+    rows = [
+        {**row(way, seed, step, percent / 100, step), "aligned": 1.0}
+        for way, percents in (("sft", FORGETS), ("good", [0] * 5 + [90] * 16))
+        for seed in range(4)
+        for step, percent in enumerate(percents)
+    ]
+    setting = setting_of(rows)
+    assert setting.onset("sft", 0.5) == Onset([5.0] * 4, [], 4)
+    assert setting.onset("good", 0.7) == Onset([5.0] * 4, [], 0)
+    first, second = verdicts(setting)
+    assert first == "sft: 0 of 4 seeds read 70 % of the conflict rows; median – CPU seconds; plateau 32.2 %"
+    assert second.startswith("good reads 70 % sooner than sft (4 of 4 seeds, median 5 [")
+    frame = onset_table(setting).frame
+    assert list(frame["lost"]) == ["4", "0", "0", "0"]
+
+
+def test_compute_is_also_tokens_if_the_probe_counted_them() -> None:
+    rows = [{**own, "tokens": own["step"] * 2_000_000} for own in probed_rows()]
+    frame = onset_table(setting_of(rows)).frame
+    of = frame[(frame["variant"] == "good") & (frame["threshold"] == "50.0")]
+    assert [str(cell).split()[0] for cell in (*of["CPU s until"], *of["M tokens until"])] == ["10", "20"]
+    assert "M tokens until" not in onset_table(setting_of(probed_rows())).frame
+
+
+def test_a_variant_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
+    once = [{**own, "way": "once"} for own in probed_rows() if own["way"] == "good" and own["seed"] == 0]
+    before, after = setting_of(probed_rows()).compared, setting_of([*probed_rows(), *once]).compared
+    assert after["once"].verdict == {}
+    assert after["once"].plateaus["conflict"].adjusted_p is None
+    assert after["good"] == before["good"]
+
+
+def test_plateaus_of_further_datasets_are_compared_too() -> None:
+    rows = [{**own, "conflict_new": own["conflict"] / 2 + (own["way"] == "good") * 0.1} for own in probed_rows()]
+    setting = setting_of(rows)
+    good = setting.compared["good"].plateaus
+    # At step 20: good 1, sft 0.4, 0.6 and 0.5, so +0.6, +0.4, +0.5; of the other dataset half of it and 0.1.
+    assert good["conflict"].mean == pytest.approx(0.5)
+    assert good["conflict_new"].mean == pytest.approx(0.35)
+    p = stats.ttest_1samp([0.4, 0.3, 0.35], 0).pvalue
+    assert good["conflict_new"].adjusted_p == pytest.approx(2 * p)  # Holm: `slow` has p 1
+    frame = plateau_table(setting).frame
+    assert list(frame[frame["variant"] == "good"]["dataset"]) == ["", "", "new"]
+    assert "dataset" not in plateau_table(probed_settings()[0]).frame
+
+
+def test_a_curve_over_seeds_has_a_mean_at_each_step() -> None:
+    rows = setting_of(probed_rows()).rows
+    steps = averaged(rows[rows["variant"] == "sft"], "conflict")
+    assert [(step, seeds) for step, _, seeds in steps] == [(0, 3), (10, 3), (20, 3)]
+    assert steps[2][1].mean == pytest.approx((0.4 + 0.6 + 0.5) / 3)
+
+
+def test_a_setting_is_compared_within_itself_and_left_out_without_its_reference() -> None:
+    found = probed_settings()
+    assert [setting.name for setting in found] == ["strength 0.5", "strength 0.95"]
+    lines = verdicts(found[1])
+    assert lines[0].startswith("sft: 0 of 3 seeds read 70 % of the conflict rows")
+    assert lines[1].startswith("good ends higher than sft (+50.0 [")
+    assert lines[2] == "not decided against sft: 1 of 2 variants of several seeds"
+    assert list(plateau_table(found[0]).frame["variant"].unique()) == ["sft", "slow", "good"], "not without context"
+    rows = [own for own in probed_rows(strength=0.5) if own["way"] != "sft"]
+    assert settings(["seed", "way", "strength"], {"way": "sft"}, rows) == []
+
+
+def rows_of_log(run: Path, history: list[dict[str, Any]]) -> list[Row]:
+    (run / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    recipe = load_recipe("smollm2-135m-habit/d2e", [f"train.output_dir={run}", "train.batch_size=64"])
+    return rows_of_run(run, recipe, {"seed": "3", "way": "sft"}, {})
+
+
+def test_each_evaluation_gives_a_row_per_way_of_answering(tmp_path: Path) -> None:
+    shares = {
+        f"eval_{way}_{subset}": share
+        for way, share in (("plain", 0.5), ("debiased", 0.25), ("imagined", 0.0))
+        for subset in ("aligned", "conflict")
+    }
+    entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0004, "eval_train_cpu_seconds": 2.0}
+    history = [{"step": 1, "loss": 2.0}, {**entry, **shares}]
+    rows = rows_of_log(tmp_path, history)
+    assert [row["decoder"] for row in rows] == ["plain", "d2e:alpha=0.5", "without_context"]
+    assert rows[1] == {
+        "seed": 3, "way": "sft", "decoder": "d2e:alpha=0.5", "samples": 128,
+        "step": 2, "aligned": 0.25, "conflict": 0.25, "n": 30, "seconds": 3.0, "cpu_seconds": 2.0,
+    }  # fmt: skip
+    assert rows_of(rows, {"seed": "3"}) == rows
+    assert rows_of(rows, {"seed": "4"}) == []
+    assert rows_of_log(tmp_path, [{"step": 1, "loss": 2.0}]) == []
+
+
+def test_probed_runs_that_differ_in_the_seed_are_one_way_of_training(tmp_path: Path) -> None:
+    runs = []
+    for name, objective, seed, share in (("a", "sft", 0, 0.2), ("b", "sft", 1, 0.4), ("c", "teacher", 0, 0.9)):
+        home = tmp_path / name
+        home.mkdir()
+        keys = [f"train.output_dir={home}", f"train.seed={seed}", f"d2e.objective={objective}", f"data.train={name}"]
+        load_recipe("smollm2-135m-habit/sft", keys).save(home)
+        entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0, "eval_train_cpu_seconds": 2.0}
+        history = [entry | {"eval_plain_aligned": 1.0, "eval_plain_conflict": share, "eval_train_tokens": 5_000_000}]
+        (home / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+        runs.append(RunResult(home, name, home))
+    setting = probed(runs)
+    assert setting is not None
+    assert setting.reference == "a"
+    assert {name: list(of) for name, of in setting.curves.items()} == {"a": [0, 1], "c": [0]}
+    assert setting.plateaus("a")["conflict"] == [0.2, 0.4]
+    assert setting.onset("c", 0.7, "tokens") == Onset([5_000_000.0], [], 0)
+    assert probed([RunResult(tmp_path, "untrained", tmp_path)]) is None
