@@ -1,7 +1,8 @@
 """The origin of rows: the manifest of `d2e data build`, whether a file is as its build wrote it, and a model's tags.
 
 Tags are a row's subset and habit by what a model answers without the context (`d2e data tag`). A habit is one model's,
-so each tagged row names the model (`meta.tag`), and rows with another model's tags are reported.
+so each tagged row names the model (`meta.tag`), and rows with another model's tags are reported. The habit of the rows
+themselves (`--by questions`) is no model's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from d2e_sft.data.sample import EventSample
 
 MANIFEST = "manifest.json"
-TAG = "tag"  # key of a row's meta: model, confidence, threshold and probability
+TAG = "tag"  # key of a row's meta: model (or `by: questions`), confidence, threshold and probability
 SWAPPED = "swapped"  # the same: the answer before a swap (`from`), the one after it (`to`), and its pool
 _ROWS = ("train.parquet", "dev.parquet", "test.parquet")
 

@@ -4,7 +4,8 @@ A dataset whose answers follow from the question does not measure use of the con
 the share of the more frequent label. The other is the five-fold cross-validated accuracy of a classifier of the
 hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in the same fold, so that nothing
 learnt about a premise helps with another question about it. Options are classified as right or wrong, each with its
-question. A free answer is that of the most similar question.
+question. A free answer is the one that the five most similar questions vote for. `guesses` gives these answers, row by
+row: the habit of the rows themselves.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import numpy as np
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import warn
 
 FOLDS = 5
+_VOTERS = 5  # questions whose answers are counted
 INSTALL_SKLEARN = "pip install 'd2e-sft[stats]'"
 _PARTS = 3
 _WORD = re.compile(r"\w+")
@@ -83,10 +86,11 @@ def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree
         common = sum(len(sample.answers) / len(sample.options) for sample in samples) / len(samples)
     else:
         common = max(Counter(_folded(sample.answers[0]) for sample in samples).values()) / len(samples)
-    if len({sample.context for sample in samples}) < 2 * FOLDS:
-        return ContextFree.of(samples, common, None)
-    guessed = _chosen(samples, seed) if samples[0].options else _borrowed(samples, seed)
-    return ContextFree.of(samples, common, float(np.mean(guessed)))
+    found = guesses(samples, seed)
+    accuracy = (
+        None if found is None else float(np.mean([g.is_right(row) for g, row in zip(found, samples, strict=True)]))
+    )
+    return ContextFree.of(samples, common, accuracy)
 
 
 def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
@@ -140,39 +144,120 @@ def _regression() -> Any:
     return LogisticRegression(C=10.0, max_iter=1_000)
 
 
-def _chosen(samples: Sequence[EventSample], seed: int) -> list[bool]:
-    """Whether the option that a classifier finds most likely right is right, for each row in its fold."""
-    rows = [place for place, sample in enumerate(samples) for _ in sample.options]
-    pairs = [(sample, option) for sample in samples for option in sample.options]
-    texts = _vectors().transform(f"{sample.question} {option}" for sample, option in pairs)
-    right = np.array([option in sample.answers for sample, option in pairs])
-    scores = np.zeros(len(pairs))
-    for known, asked in _folds([samples[place] for place in rows], seed):
-        scores[asked] = _regression().fit(texts[known], right[known]).decision_function(texts[asked])
-    best: dict[int, int] = {}
-    for place, row in enumerate(rows):
-        if row not in best or scores[place] > scores[best[row]]:
-            best[row] = place
-    return [bool(right[best[row]]) for row in range(len(samples))]
+@dataclass(frozen=True)
+class Guess:
+    """A row's answer by its question, learnt from rows with other contexts.
+
+    Attributes:
+        answers: The likeliest option or label, or the accepted forms of a free answer; empty if nothing is like it.
+        confidence: The share of the likeliest option, rescaled so that chance is 0; of free text the similarity of the
+            questions that have this answer, as a share of the most that they could have.
+    """
+
+    answers: list[str]
+    confidence: float
+
+    def is_right(self, sample: EventSample) -> bool:
+        if sample.candidates:
+            return bool(self.answers) and self.answers[0] in sample.answers
+        return any(_folded(form) in map(_folded, sample.answers) for form in self.answers[:1])
 
 
-def _borrowed(samples: Sequence[EventSample], seed: int) -> list[bool]:
-    """Whether the answer to the most similar question of another fold is accepted, for each row."""
-    texts = _vectors().transform(sample.question for sample in samples)
-    accepted = [False] * len(samples)
-    for known, asked in _folds(samples, seed):
-        nearest = known[np.asarray((texts[asked] @ texts[known].T).argmax(axis=1)).ravel()]
-        for row, other in zip(asked, nearest, strict=True):
-            accepted[row] = _folded(samples[other].answers[0]) in map(_folded, samples[row].answers)
-    return accepted
+def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None:
+    """Return the guess for each row of one dataset and format; None with fewer than ten contexts.
 
-
-def _folds(samples: Sequence[EventSample], seed: int) -> list[tuple[Any, Any]]:
-    """Five pairs of known and asked rows; rows with the same context are in one fold."""
+    Training rows teach, or all rows if there are none. No row teaches a row with the same context, nor itself.
+    """
+    if len({sample.context for sample in samples}) < 2 * FOLDS:
+        return None
     from sklearn.model_selection import GroupKFold
 
     contexts = [sample.context for sample in samples]
-    return list(GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts))
+    teaches = np.array([sample.split == "train" for sample in samples])
+    teaches = teaches if teaches.any() else ~teaches
+    found = list[Guess | None]([None] * len(samples))
+    for known, asked in GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts):
+        parts = [[samples[place] for place in places] for places in (known[teaches[known]], asked)]
+        if not all(parts):
+            return None
+        for place, guess in zip(asked, (_chosen if samples[0].candidates else _borrowed)(*parts), strict=True):
+            found[place] = guess
+    return [guess for guess in found if guess is not None]
+
+
+def guess_habits(samples: Sequence[EventSample], data: str) -> list[Guess]:
+    """Return the guess for each row of any datasets and formats, by its training rows; `data` names them in messages.
+
+    Rows of a dataset and format with fewer than ten contexts have none. UserError if no row has one.
+    """
+    require_sklearn(f"{data}: --by questions")
+    groups = dict[tuple[str, str], list[int]]()
+    for place, sample in enumerate(samples):
+        groups.setdefault((sample.dataset, sample.format), []).append(place)
+    made, few = [Guess([], 0.0)] * len(samples), list[str]()
+    for (dataset, fmt), places in groups.items():
+        found = guesses([samples[place] for place in places])
+        if found is None:
+            few.append(f"{len(places):,} rows of {dataset} ({fmt})")
+        for place, guess in zip(places, found or (), strict=False):
+            made[place] = guess
+    problem = f"{data}: fewer than {2 * FOLDS} different contexts in {', '.join(few)}"
+    if len(few) == len(groups):
+        raise UserError(f"{problem}; no question can be guessed from others", "add rows, or ask a model: --model NAME")
+    if few:
+        warn(f"{problem}; they have no habit")
+    return made
+
+
+def _chosen(known: Sequence[EventSample], asked: Sequence[EventSample]) -> list[Guess]:
+    """The candidate that a classifier finds most likely right, for each asked row."""
+
+    def pairs(rows: Sequence[EventSample]) -> Any:
+        return _vectors().transform(f"{row.question} {option}" for row in rows for option in row.candidates)
+
+    if known[0].format == "nli":  # a label has no words of its own, so the classifier is one of the question
+        texts, asked_texts = (_vectors().transform(row.question for row in rows) for rows in (known, asked))
+        right = np.array([row.answers[0] == known[0].candidates[0] for row in known])
+        first = _likely(texts, right, asked_texts)
+        scores = np.stack([first, 1 - first], axis=1).ravel()
+    else:
+        right = np.array([option in row.answers for row in known for option in row.candidates])
+        scores = _likely(pairs(known), right, pairs(asked))
+    made, start = list[Guess](), 0
+    for row in asked:
+        own = scores[start : start + len(row.candidates)]
+        start, best, chance = start + len(own), int(np.argmax(own)), 1 / len(own)
+        share, chance = (own[best], 0.5) if row.format == "mcq" else (own[best] / own.sum(), chance)
+        confidence = max(0.0, (share - chance) / (1 - chance)) if chance < 1 else 1.0
+        made.append(Guess([row.candidates[best]], float(confidence)))
+    return made
+
+
+def _likely(known: Any, right: Any, asked: Any) -> Any:
+    """The probability that each asked text is right; all known ones may be, or none."""
+    if len(set(right.tolist())) < 2:
+        return np.full(asked.shape[0], float(right[0]))
+    return _regression().fit(known, right).predict_proba(asked)[:, 1]
+
+
+def _borrowed(known: Sequence[EventSample], asked: Sequence[EventSample]) -> list[Guess]:
+    """The answer that the most similar known questions vote for, each by its similarity, for each asked row."""
+    texts, others = (_vectors().transform(row.question for row in rows) for rows in (asked, known))
+    answers, made = [_folded(row.answers[0]) for row in known], list[Guess]()
+    for row in range(len(asked)):
+        count, like = min(_VOTERS, len(known)), (texts[row] @ others.T).toarray().ravel()
+        # All that are as similar as the fifth: many questions are repeated.
+        voters = np.flatnonzero((like > 0) & (like >= np.partition(like, -count)[-count] - 1e-9))
+        votes = dict[str, float]()
+        for place in sorted(voters, key=lambda place: -like[place]):
+            votes[answers[place]] = votes.get(answers[place], 0.0) + float(like[place])
+        if not votes:
+            made.append(Guess([], 0.0))
+            continue
+        best = max(votes, key=lambda answer: votes[answer])
+        place = next(place for place in voters if answers[place] == best)
+        made.append(Guess(list(known[int(place)].answers), min(1.0, votes[best] / len(voters))))
+    return made
 
 
 def _folded(text: str) -> str:

@@ -30,8 +30,8 @@ _TAGGED = ("aligned", "conflict", "unknown")
 _KEYS = ["dataset", "format"]
 _GUESSED = (
     "Percent of the answers. Most frequent: the most frequent label or answer, or chance among options. Question "
-    "only: a classifier of the question, on rows that it was not trained on; of free text, the answer to the "
-    "most similar question. What 20 questions or more ask for (where, the club of `which club`) has a line of its "
+    "only: a classifier of the question, on rows that it was not trained on; of free text, the answer of the "
+    "most similar questions. What 20 questions or more ask for (where, the club of `which club`) has a line of its "
     "own. "
 )
 _CONTEXTS = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from d2e_sft.config.options import Number
 from d2e_sft.data.sample import EventSample
@@ -25,7 +26,14 @@ _OF_EVAL = ("form", "prompt_set", "max_new_tokens", "engine")
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--model", required=True, metavar="NAME", help="Model whose habits these are, named as for `d2e eval`.")
+@click.option("--model", metavar="NAME", help="Model whose habits these are, named as for `d2e eval`.")
+@click.option(
+    "--by",
+    type=click.Choice(["model", "questions"]),
+    default="model",
+    show_default=True,
+    help="Whose habit: that of --model, or that of DATA itself, by a classifier of the questions.",
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder, or file, for the tagged rows.")
 @click.option(
     "--confidence",
@@ -59,44 +67,94 @@ def tag(
     lent: Callable[[str], Any],
     data: Path,
     *,
-    model: str,
+    model: str | None,
+    by: str,
     out: Path,
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Ask MODEL each question of DATA without its context, and tag the rows with its answers.
+    """Tag the rows of DATA with the answers that a model, or their own questions, give without the context.
 
     DATA is a folder of `d2e data build` or a file of rows; OUT gets the same rows with three more fields. `habit` is
     the model's answer. `subset` is aligned (the model is sure of an accepted answer), conflict (sure of another one)
     or unknown (not sure, or the answer is a part of an accepted one). `meta.tag` has the model and the probability.
     d2e eval, d2e compare and d2e report then show the habit gap, on these rows as on any other.
 
-    Answers are kept by model and question: a killed call resumes, and no question is asked twice.
+    Answers of a model are kept by model and question: a killed call resumes, and no question is asked twice.
+
+    With --by questions no model is asked. The habit is what the questions of the training rows predict: the likeliest
+    option by the classifier of `d2e data diagnose`, or of free text the answer that the most similar questions have.
+    No row is tagged by itself or by rows with its context. Needs scikit-learn: pip install 'd2e-sft[stats]'.
 
     \b
     Examples:
       d2e data tag data/mine --model builtin:smollm2-135m-instruct --out data/mine-tagged
       d2e data tag rows.jsonl --model gpt-4o --engine openai --samples 5 --out tagged.jsonl
+      d2e data tag data/mine --by questions --out data/mine-tagged
     """
+    _check_options(by, model)
     rewriting = lent("open_rewriting")(data, out, overwrite=overwrite)
     rows: dict[str, list[EventSample]] = rewriting.rows
     if not overwrite:
         _refuse_tagged(data, rows)
-    with collector_paused():
-        from eval.run.habits import ClosedBook, TagRule
+    samples = [row for own in rows.values() for row in own]
+    if model is None:
+        tagged, tags = _by_questions(samples, lent("guess_habits")(samples, str(data)), options["threshold"])
+    else:
+        with collector_paused():
+            from eval.run.habits import ClosedBook, TagRule
 
-    rule = TagRule(**{name: options.pop(name) for name in ("confidence", "threshold", "samples", "shots")})
-    asked = ClosedBook(model, EvalOptions(**options), rule)
-    with on_sigterm("what is answered is kept, and the same command resumes"):
-        tagged = asked.tagged([row for own in rows.values() for row in own])
+        rule = TagRule(**{name: options.pop(name) for name in ("confidence", "threshold", "samples", "shots")})
+        asked = ClosedBook(model, EvalOptions(**options), rule)
+        with on_sigterm("what is answered is kept, and the same command resumes"):
+            tagged, tags = asked.tagged(samples), asked.describe()
     start, found = 0, dict[str, list[EventSample]]()
     for name, own in rows.items():
         found[name] = tagged[start : start + len(own)]
         start += len(own)
-    files = rewriting.write(found, tags=asked.describe())
+    files = rewriting.write(found, tags=tags)
     click.echo(_table(found).terminal() + "\n")
     for file in files:
         click.echo(f"wrote {file}")
+
+
+def _check_options(by: str, model: str | None) -> None:
+    """Raise an error if no model is named that shall be asked, or options are given that ask one."""
+    context = click.get_current_context()
+    if by == "model":
+        if model is None:
+            raise click.MissingParameter(
+                "Name a model, or take the habit of the rows themselves: --by questions.",
+                context,
+                next(one for one in context.command.params if one.name == "model"),
+            )
+        return
+    used = {"data", "by", "out", "threshold", "overwrite"}
+    on_command_line = ParameterSource.COMMANDLINE
+    given = [
+        one.opts[0]
+        for one in context.command.params
+        if one.name not in used and context.get_parameter_source(str(one.name)) is on_command_line
+    ]
+    if given:
+        raise UserError(f"--by questions with {', '.join(given)}: no model is asked", f"drop {' and '.join(given)}")
+
+
+def _by_questions(
+    samples: Sequence[EventSample], found: Sequence[Any], threshold: float
+) -> tuple[list[EventSample], dict[str, Any]]:
+    """Return the rows with the habits of their own questions, and what the manifest says of them."""
+    with collector_paused():
+        from eval.run.habits import Habit, relate, with_habits
+
+    tag = {"by": "questions", "threshold": threshold}
+    habits = [
+        relate(row, guess.answers, guess.confidence, threshold, right=guess.is_right(row))
+        if guess.answers
+        else Habit([], None, "unknown")
+        for row, guess in zip(samples, found, strict=True)
+    ]
+    return with_habits(samples, habits, tag), tag
 
 
 def _refuse_tagged(data: Path, rows: Mapping[str, Sequence[EventSample]]) -> None:

@@ -15,7 +15,7 @@ import json
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -74,6 +74,20 @@ class Habit:
     subset: Subset
 
 
+def with_habits(samples: Sequence[EventSample], habits: Sequence[Habit], tag: Mapping[str, Any]) -> list[EventSample]:
+    """Return the samples with their habits, and with `tag` and the confidence in their meta."""
+    return [
+        sample.model_copy(
+            update={
+                "subset": habit.subset,
+                "habit": habit.answers,
+                "meta": {**sample.meta, TAG: {**tag, "probability": habit.confidence}},
+            }
+        )
+        for sample, habit in zip(samples, habits, strict=True)
+    ]
+
+
 class ClosedBook:
     """A model that is asked without contexts; of its options the engine, the wording and the length of answers matter.
 
@@ -112,17 +126,7 @@ class ClosedBook:
 
     def tagged(self, samples: Sequence[EventSample]) -> list[EventSample]:
         """Return the samples with the model's habit, how their context relates to it, and a tag in their meta."""
-        tag = {"model": self.model, **self._measure}
-        return [
-            sample.model_copy(
-                update={
-                    "subset": habit.subset,
-                    "habit": habit.answers,
-                    "meta": {**sample.meta, TAG: {**tag, "probability": habit.confidence}},
-                }
-            )
-            for sample, habit in zip(samples, self.habits(samples), strict=True)
-        ]
+        return with_habits(samples, self.habits(samples), {"model": self.model, **self._measure})
 
     def habits(self, samples: Sequence[EventSample]) -> list[Habit]:
         """Return the habit for each sample."""
@@ -283,9 +287,14 @@ def _habit(
     too_long = sample.format == "qa" and len(" ".join(answers).split()) > longest
     if not answers or confidence is None or too_long:
         return Habit([], None, "unknown")
+    right = prediction.right if prediction.acc is None else prediction.acc == 1
+    return relate(sample, answers, confidence, threshold, right=right)
+
+
+def relate(sample: EventSample, answers: list[str], confidence: float, threshold: float, *, right: bool) -> Habit:
+    """Return an answer without the context as the sample's habit, with how the context relates to it."""
     rounded = round(confidence, 4)
     sure = rounded >= threshold
-    right = prediction.right if prediction.acc is None else prediction.acc == 1
     said, is_text = " ".join(answers), sample.format == "qa"
     if right or (is_text and any(contains(said, gold) for gold in sample.answers)):
         if is_text and not any(is_same_answer(said, g) or contains(said, g, signs=True) for g in sample.answers):
