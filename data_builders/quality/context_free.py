@@ -149,7 +149,7 @@ class Guess:
     """A row's answer by its question, learnt from rows with other contexts.
 
     Attributes:
-        answers: The likeliest option or label, or the accepted forms of a free answer; empty if nothing is like it.
+        answers: The likeliest option or label, or a free answer, as a list of one; empty if no question is alike.
         confidence: The share of the likeliest option, rescaled so that chance is 0; of free text the similarity of the
             questions that have this answer, as a share of the most that they could have.
     """
@@ -160,7 +160,7 @@ class Guess:
     def is_right(self, sample: EventSample) -> bool:
         if sample.candidates:
             return bool(self.answers) and self.answers[0] in sample.answers
-        return any(_folded(form) in map(_folded, sample.answers) for form in self.answers[:1])
+        return bool(self.answers) and _folded(self.answers[0]) in map(_folded, sample.answers)
 
 
 def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None:
@@ -256,7 +256,7 @@ def _borrowed(known: Sequence[EventSample], asked: Sequence[EventSample]) -> lis
             continue
         best = max(votes, key=lambda answer: votes[answer])
         place = next(place for place in voters if answers[place] == best)
-        made.append(Guess(list(known[int(place)].answers), min(1.0, votes[best] / len(voters))))
+        made.append(Guess(known[int(place)].answers[:1], min(1.0, votes[best] / len(voters))))
     return made
 
 

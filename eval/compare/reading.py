@@ -47,13 +47,15 @@ THRESHOLDS = (0.5, 0.7)
 _FEW = 300  # permutations, as of five seeds against five
 VERDICT = 0.7  # the threshold of verdicts and of the picture
 COMPUTE = {"cpu_seconds": (1.0, "CPU s"), "tokens": (1e6, "M tokens")}  # column → unit
-CAPTION = (
-    "A training reads at a threshold from the first evaluation that has it, in the first fifth of its curve whose "
-    "mean has it. Until it reads: the median over seeds of the compute in training, with its 95 % interval; p is that "
-    "of a log-rank test. Its plateau is the mean of the last fifth; lost counts seeds that read, and whose plateau is "
-    "below the threshold. Δ is the difference of plateaus to the reference, in percentage points with its 95 % "
-    "interval, and its p that of a paired t-test over seeds. P-values are corrected for the variants of a setting "
-    "(Holm)."
+_ONSETS = (
+    "Compute until a training reads: until the first evaluation at the threshold, in the first fifth of the curve "
+    "whose mean is there. Median over seeds with its 95 % interval; p of a log-rank test against the reference, "
+    "corrected for the variants (Holm). Lost: seeds that read, and whose plateau is below the threshold."
+)
+_PLATEAUS = (
+    "Plateau: the mean of the last fifth of a curve. Cost: compute of a step, a multiple of the reference's. Δ: the "
+    "difference to the reference, in percentage points with its 95 % interval; p of a paired t-test over seeds, "
+    "corrected (Holm)."
 )
 
 
@@ -437,7 +439,7 @@ def onset_table(setting: Setting) -> Table:
             p = "" if name == setting.reference else corrected_p(test)
             lines.append([name, percent(at), f"{len(own.reached)} of {own.seeds}", str(own.lost), *medians, p])
     until = [f"{unit} until" for _, unit in units.values()]
-    return Table.of(["variant", "threshold", "seeds that read", "lost", *until, "p"], lines)
+    return Table.of(["variant", "threshold", "seeds that read", "lost", *until, "p"], lines, _ONSETS)
 
 
 def plateau_table(setting: Setting) -> Table:
@@ -457,7 +459,7 @@ def plateau_table(setting: Setting) -> Table:
             shown = NONE if math.isnan(cost) else f"{cost:.1f}"
             lines.append([name, str(len(values)), shown, *of, percent(float(np.mean(values))), *apart])
     columns = ["variant", "seeds", "cost", "subset", *(["dataset"] if has_datasets else []), "plateau", "Δ", "p"]
-    return Table.of(columns, lines)
+    return Table.of(columns, lines, _PLATEAUS)
 
 
 def _compute(median: Interval, unit: float) -> str:

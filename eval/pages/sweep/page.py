@@ -16,7 +16,6 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
 from d2e_sft.util.html.pages import render_page
 from eval.compare.reading import (
-    CAPTION,
     VERDICT,
     Setting,
     averaged,
@@ -192,10 +191,10 @@ def own_variants(sweep: Sweep, setting: Setting) -> list[str]:
     return list(shown)
 
 
-def plateaus_chart(setting: Setting) -> Markup:
-    """Draw the plateaus, conflict against aligned accuracy, a point per variant, with t intervals over seeds."""
+def plateaus_chart(setting: Setting, variants: Sequence[str]) -> Markup:
+    """Draw plateaus, conflict against aligned accuracy, with t intervals over seeds; the reference comes first."""
     points = []
-    for name in sorted(setting.curves, key=lambda name: name != setting.reference):
+    for name in variants:
         ends = setting.plateaus(name)
         points.append(ReadingPoint(name, over_seeds(ends["aligned"]), over_seeds(ends["conflict"])))
     return reading_chart(points)
@@ -237,20 +236,19 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
     written = [text, page]
     table = results_table(sweep, results) if results else None
     tables = {setting.name: [onset_table(setting), plateau_table(setting)] for setting in found}
-    views = [
-        {
-            "name": setting.name[:1].upper() + setting.name[1:] or "Training",
-            "verdicts": verdicts(setting),
-            "tables": tables[setting.name],
-            "onsets": inline_svg(
-                onset_chart(setting, own_variants(sweep, setting)),
-                f"{setting.name}: share of seeds that read, over compute",
-            ),
-            "plateaus": plateaus_chart(setting),
-            "curves": inline_svg(curves_chart(setting), f"{setting.name}: accuracy over training steps"),
-        }
-        for setting in found
-    ]
+    views = []
+    for setting in found:
+        own, what = own_variants(sweep, setting), f"{setting.name}: share of seeds that read, over compute"
+        views.append(
+            {
+                "name": setting.name[:1].upper() + setting.name[1:] or "Training",
+                "verdicts": verdicts(setting),
+                "tables": tables[setting.name],
+                "onsets": inline_svg(onset_chart(setting, own), what),
+                "plateaus": plateaus_chart(setting, own),
+                "curves": inline_svg(curves_chart(setting), f"{setting.name}: accuracy over training steps"),
+            }
+        )
     chart, reading = None, reading_points(results)
     if any(result.scores is not None for result in results):
         figure = scores_chart(sweep, results)
@@ -261,7 +259,6 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
         Path(__file__).with_name("sweep.html"),
         sweep=sweep,
         views=views,
-        caption=CAPTION,
         table=table,
         chart=chart,
         axis=drawn_axis(sweep),
@@ -270,7 +267,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
         reading=None if reading is None else reading_chart(reading, reference=False),
     )
     write_whole(page, html)
-    parts = [CAPTION] if views else []
+    parts = list[str]()
     for setting, view in zip(found, views, strict=True):
         lines = "\n".join(f"- {line}" for line in verdicts(setting))
         parts += [f"## {view['name']}", lines, *(one.markdown() for one in tables[setting.name])]

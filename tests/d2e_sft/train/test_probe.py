@@ -14,6 +14,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.decoding import DecodingConfig, answer_samples
 from d2e_sft.model.loading import load_model
+from d2e_sft.train.rows import read_rows
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.samples import probe_samples
 from d2e_sft.util.errors import UserError
@@ -71,6 +72,10 @@ def test_it_counts_what_greedy_decoding_answers(world: Path, learnt: Path, tmp_p
     assert found[-1]["eval_plain_aligned"] > 0  # something is right, so that the comparison says something
     assert found[-1]["eval_habit_gap"] == found[-1]["eval_debiased_aligned"] - found[-1]["eval_debiased_conflict"]
     assert found[-1]["eval_n"] == 4
+    # A step takes all four rows, in the original view only; the last answer token is no input.
+    rows = read_rows(recipe, "training", loaded, progress=False).dataset
+    tokens = sum(len(row["original"]) + len(row["answer"]) - 1 for row in rows)
+    assert [entry["eval_train_tokens"] for entry in found] == [0, tokens, 2 * tokens]
 
 
 def test_a_first_dataset_without_conflict_rows_is_a_further_one(world: Path, tmp_path: Path) -> None:

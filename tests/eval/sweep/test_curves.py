@@ -116,7 +116,9 @@ def test_a_probe_is_shown_as_verdicts_then_curves(tmp_path: Path) -> None:
 
 def test_the_pictures_show_each_way_but_the_one_without_context() -> None:
     setting = probed_settings()[0]
-    assert "accuracy of sft, slow, good, with 95 % intervals; the reference is sft." in plateaus_chart(setting)
+    assert "accuracy of sft, slow, good, with 95 % intervals; the reference is sft." in plateaus_chart(
+        setting, ["sft", "slow", "good"]
+    )
     panel, below = onset_chart(setting, ["sft", "good"], threshold=0.5).axes
     lines = [line for line in panel.get_lines() if line.get_linestyle() != "None"]
     assert [np.max(line.get_ydata()) for line in lines] == pytest.approx([200 / 3, 100])
