@@ -103,11 +103,11 @@ def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int
 def _structural_reason(model: Any) -> str | None:
     """Return why the architecture cannot be packed, or None."""
     name, config = type(model).__name__, model.config.get_text_config()
-    if not model._supports_attention_backend:
-        return f"{name} does not take an attention function"
     others = set(getattr(config, "layer_types", None) or []) - _LAYERS_THAT_ATTEND
     if others:
-        return f"{name} has layers of type {', '.join(sorted(others))}"
+        return f"{name} has layers that do not attend ({', '.join(sorted(others))}), so branches cannot share a prefix"
+    if not model._supports_attention_backend:
+        return f"{name} does not take an attention function"
     if getattr(config, "attn_logit_softcapping", None):
         return f"{name} caps its attention scores"
     if getattr(config, "use_bidirectional_attention", False) or not getattr(config, "is_causal", True):

@@ -35,13 +35,21 @@ ARCHITECTURES = {
     "Qwen/Qwen3-4B": "qwen3",
     "google/gemma-3-270m-it": "gemma3",
     "google/gemma-3-1b-it": "gemma3",
+    "Qwen/Qwen3.5-0.8B": "qwen3.5",
+    "Qwen/Qwen3.5-2B": "qwen3.5",
+    "google/gemma-4-E2B-it": "gemma4",
+    "LiquidAI/LFM2.5-350M": "lfm2",
+    "LiquidAI/LFM2.5-1.2B-Instruct": "lfm2",
+    "ibm-granite/granite-4.0-350m": "granite4",
     "meta-llama/Llama-3.2-1B-Instruct": "llama",
     "meta-llama/Llama-3.2-3B-Instruct": "llama",
 }
 PAPER = ("qwen1.5-7b-chat", "llama-2-7b-chat", "deepseek-7b-chat")
 # The others with recipes on the 10K instruction set; the rest serve one purpose each, on data of their own.
 SMALL = ("smollm2-135m", "smollm2-360m", "smollm2-1.7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "gemma-3-270m",
-         "gemma-3-1b", "llama-3.2-1b", "llama-3.2-3b")  # fmt: skip
+         "gemma-3-1b", "gemma-4-e2b", "granite-4-350m", "lfm2.5-1.2b", "lfm2.5-350m", "llama-3.2-1b", "llama-3.2-3b",
+         "qwen3.5-0.8b", "qwen3.5-2b")  # fmt: skip
+LAYOUTS = {"t5": "encoder_decoder", "qwen3.5": "batched", "lfm2": "batched"}
 MODELS = [*PAPER, *SMALL]
 # What a method may change of its model's training by `d2e`, besides the run folder.
 METHODS = {
@@ -160,8 +168,8 @@ def test_a_dry_run_works_on_a_stand_in_of_the_architecture(name: str, shown: Cal
     if without_bitsandbytes:
         recipe.model.quantization = None
     text = shown(recipe)
-    expected = "encoder_decoder" if ARCHITECTURES[bundled(name).model.name] == "t5" else "shared_batch"
-    assert f"packing: {expected};" in text
+    expected = LAYOUTS.get(ARCHITECTURES[bundled(name).model.name], "shared_batch")
+    assert f"packing: {expected}" in text
     for view in ("original", "imagined", "refined"):
         assert (f"  {view}: prompt " in text) is (view in views), view
     # Weights of 4 bits cannot be run without data, so their memory is not estimated, and that is said.

@@ -25,7 +25,7 @@ def test_models_and_methods_are_listed_on_a_screen_and_every_recipe_has_a_title(
 
 
 def test_words_narrow_the_list_and_parts_are_listed_when_asked_for() -> None:
-    names = [line.split()[0] for line in output_of("recipes", "list", "gemma", "QLORA").splitlines()[1:]]
+    names = [line.split()[0] for line in output_of("recipes", "list", "gemma-3", "QLORA").splitlines()[1:]]
     assert names == [f"gemma-3-{size}/{method}-qlora" for size in ("1b", "270m") for method in ("d2e", "sft")]
     listed = output_of("recipes", "list", "--parts", "methods/")
     assert "recipes/methods/d2e-lora.yaml " in listed
