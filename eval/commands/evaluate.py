@@ -25,7 +25,7 @@ from eval.commands.engine_options import engine_options, launch_if_asked, overlo
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.options import ANSWER_RULES, ENGINES, EvalOptions, refuse_conflicts
 from eval.score.scoring import NORMALISATIONS
-from eval.systems import SYSTEM_NAMES, load_benchmark
+from eval.systems import SYSTEM_NAMES, is_system, load_benchmark
 
 if TYPE_CHECKING:
     from d2e_sft.util.table import Table
@@ -40,7 +40,7 @@ _BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
 @click.option(
     "--bench",
     metavar="PATH|SYSTEM",
-    help=f"A folder of `d2e data build`, a file of rows, or {', '.join(SYSTEM_NAMES)}.",
+    help=f"A folder of `d2e data build`, a file of rows, {', '.join(SYSTEM_NAMES)}, or your own, module:Class.",
 )
 @click.option("--suite", type=click.Choice(SUITES), help="Instead of --bench: a suite of `d2e data build --suite`.")
 @click.option(
@@ -167,7 +167,7 @@ def evaluate(
       d2e eval HuggingFaceTB/SmolLM2-135M --suite piper --setting few_shot --form completion
       d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
-    system = bench if bench in SYSTEM_NAMES else None
+    system = bench if is_system(bench) else None
     _check(bench, suite, data, given, options)
     asked = make_judge(judge)
     if asked is not None:
@@ -213,7 +213,7 @@ def _check(
     bench: str | None, suite: str | None, data: Path | None, given: tuple[str, ...], options: dict[str, Any]
 ) -> None:
     """Raise UserError for options that do not go together; `given` are those of `--set`."""
-    system = bench if bench in SYSTEM_NAMES else None
+    system = bench if is_system(bench) else None
     if (bench is None) == (suite is None):
         got = "both" if bench is not None else "neither"
         remedy = f"give a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})"
@@ -222,7 +222,7 @@ def _check(
         hint = did_you_mean(bench, SYSTEM_NAMES) or did_you_mean(bench, SUITES).replace("mean", "mean --suite")
         raise UserError(
             f"benchmark {bench!r}: no such file or folder, and no system or suite.{hint}",
-            f"give a folder written by `d2e data build`, or one of {', '.join(SYSTEM_NAMES)}",
+            f"give a folder written by `d2e data build`, one of {', '.join(SYSTEM_NAMES)}, or module:Class",
         )
     own = "concerns PIPER's prompts and rows, and a system has its own"
     refuse_conflicts(

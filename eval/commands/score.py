@@ -10,13 +10,13 @@ import click
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn
-from eval.systems import ROWS, SYSTEM_NAMES
+from eval.systems import SystemName
 
 _STDOUT = "-"
 
 
 @click.command("score")
-@click.argument("system", type=click.Choice([ROWS, *SYSTEM_NAMES]))
+@click.argument("system", type=SystemName())
 @click.argument("files", metavar="[PREDICTIONS]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--predictions",

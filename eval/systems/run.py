@@ -146,7 +146,7 @@ def score_files(
     benchmark = load_benchmark(name)
     options = parse_options(benchmark.score_options, given, name)
     pairs = zip(names, files, strict=True)
-    return [ScoredFile(label, file, name, benchmark.score(file, gold, options)) for label, file in pairs]
+    return [ScoredFile(label, file, benchmark.name, benchmark.score(file, gold, options)) for label, file in pairs]
 
 
 def compare_scored(scored: Sequence[ScoredFile]) -> Comparison:
