@@ -17,18 +17,14 @@ from d2e_sft.config.lookup import (
     compose,
     require_recipe,
 )
+from d2e_sft.train import launch
+from d2e_sft.train.dry_run.cards import CARDS, Where
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.startup import collector_paused
 from d2e_sft.util.terminal import say
 
 _COUNT = click.IntRange(min=1)
 _PLACE = ("processes", "machines", "machine_rank", "main_address")
-
-
-def _cards() -> list[str]:
-    from d2e_sft.train.dry_run.cards import CARDS
-
-    return list(CARDS)
 
 
 def _shapes() -> list[str]:
@@ -50,8 +46,7 @@ def _shapes() -> list[str]:
     "--method",
     metavar="NAME",
     shell_complete=completing(bundled_methods),
-    help="How --model is trained: d2e (the default), d2e-lora, d2e-qlora, sft, sft-lora, sft-qlora, no-distill, "
-    "no-debias, teacher, prefer or question-only.",
+    help=f"How --model is trained: {', '.join(bundled_methods())}.  [default: {DEFAULT_METHOD}]",
 )
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option(
@@ -71,9 +66,9 @@ def _shapes() -> list[str]:
 @click.option(
     "--gpu",
     metavar="CARD",
-    shell_complete=completing(_cards),
-    help="With --dry-run: memory, fit and time on --processes cards (1): a100-40, a100-80, h100, h200, l40s, l4 "
-    "or rtx4090. Without --launch under ddp, fsdp2, zero2 and zero3.",
+    shell_complete=completing(lambda: list(CARDS)),
+    help=f"With --dry-run: memory, fit and time on --processes cards (1): {', '.join(CARDS)}. Without --launch "
+    "under ddp, fsdp2, zero2 and zero3.",
 )
 @click.option(
     "--like",
@@ -97,7 +92,7 @@ def _shapes() -> list[str]:
     "--launch",
     "launcher",
     metavar="NAME",
-    help="Train on several processes: ddp, fsdp2, zero2, zero3, zero2-offload or zero3-offload.",
+    help=f"Train on several processes: {', '.join(launch.launchers())}.",
 )
 @click.option("--processes", type=_COUNT, metavar="N", help="Processes on this machine; default: one per accelerator.")
 @click.option("--machines", type=_COUNT, metavar="N", help="Machines that train together; each runs this command.")
@@ -153,15 +148,15 @@ def train(
         say(f"{loaded.train.output_dir}: is finished; nothing is left to train")
         return
     if launcher is not None:
-        from d2e_sft.train.launch import Machines, check_launcher, launch, launch_command
-
-        check_launcher(launcher)
+        launch.check_launcher(launcher)
         if not place["machine_rank"]:  # other machines may not have the run folder yet
             check_run(loaded, (processes or 1) * (machines or 1), resume=resume, overwrite=overwrite)
         flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
-        meeting = Machines(machines or 1, place["machine_rank"] or 0, place["main_address"])
-        command = launch_command(launcher, [source.name, *overrides, *flags], processes=processes, machines=meeting)
-        sys.exit(launch(command))
+        meeting = launch.Machines(machines or 1, place["machine_rank"] or 0, place["main_address"])
+        command = launch.launch_command(
+            launcher, [source.name, *overrides, *flags], processes=processes, machines=meeting
+        )
+        sys.exit(launch.launch(command))
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
     if os.environ.get("RANK", "0") == "0":
         click.echo(f"trained: {run}")
@@ -189,9 +184,6 @@ def _source(
 
 def _where(launcher: str | None, place: dict[str, Any], options: dict[str, Any]) -> Any:
     """The `Where` of a dry run; UserError for a card, a shape or a combination that does not exist."""
-    from d2e_sft.train.dry_run.cards import Where
-    from d2e_sft.train.launch import check_launcher, planned_processes
-
     gpu, like, shapes = options["gpu"], options["like"], _shapes()
     if like is not None and like not in shapes:
         raise UserError(
@@ -202,10 +194,12 @@ def _where(launcher: str | None, place: dict[str, Any], options: dict[str, Any])
             raise UserError(f"--{name} {options[name]}: needs --{needed}", f"add --{needed}, or leave it out")
     if gpu is not None:
         if launcher is not None:
-            check_launcher(launcher)
+            launch.check_launcher(launcher)
         everywhere = (place["processes"] or 1) * (place["machines"] or 1)
     else:
-        everywhere = 1 if launcher is None else planned_processes(launcher, place["processes"], place["machines"])
+        everywhere = (
+            1 if launcher is None else launch.planned_processes(launcher, place["processes"], place["machines"])
+        )
     given = {name: value for name, value in options.items() if value is not None}
     return Where(launcher, everywhere, **given)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -25,6 +26,12 @@ FORMS: tuple[Form, ...] = get_args(Form)
 EndOfTurn = Literal["token", "template"]
 CUE = "Answer:"
 _SEVERAL = 100  # prompts, whose progress is shown
+# Templates that write the date (Llama 3) get the one that theirs has without a clock, so that a run resumes on another
+# day with the tokens that it began with.
+_CODES = ("a", "A", "b", "B", "d", "e", "H", "I", "j", "m", "M", "p", "S", "y", "Y")
+_REPLACED = "".join(f" | replace('%{code}', '{date(2024, 7, 26):%{code}}')" for code in _CODES)
+_FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_REPLACED} }}}}{{% endmacro %}}"
+_TAKES_SYSTEM: dict[str, bool] = {}  # by chat template
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -177,12 +184,8 @@ def pad_id(tokenizer: Any) -> int:
 
 def rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:
     """Render the messages by the chat template, as text or as tokens by the options; UserError if it rejects them."""
-    check_template(tokenizer)
     try:
-        try:
-            return _rendered(tokenizer, messages, **options)
-        except TemplateError:
-            return _rendered(tokenizer, merged_system(messages), **options)
+        return _rendered(tokenizer, messages if takes_system(tokenizer) else merged_system(messages), **options)
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise UserError(
             f"tokenizer of {tokenizer.name_or_path!r}: its chat template rejects the messages ({error})",
@@ -198,11 +201,27 @@ def check_template(tokenizer: Any) -> None:
 
 def _rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:
     # enable_thinking: hybrid models (Qwen3) are to answer directly; other templates ignore the name.
-    return tokenizer.apply_chat_template(messages, **{"tokenize": False, "enable_thinking": False, **options})
+    fixed: dict[str, Any] = {"tokenize": False, "enable_thinking": False}
+    if "strftime_now" in (template := str(tokenizer.chat_template)):
+        fixed["chat_template"] = _FIXED_DATE + template
+    return tokenizer.apply_chat_template(messages, **{**fixed, **options})
+
+
+def takes_system(tokenizer: Any) -> bool:
+    """Whether the chat template writes a system message; others reject it (the first Gemma models) or leave it out."""
+    check_template(tokenizer)
+    template, instruction = str(tokenizer.chat_template), "an-instruction-7f3a"
+    if template not in _TAKES_SYSTEM:
+        turns = [{"role": "system", "content": instruction}, {"role": "user", "content": "question"}]
+        try:
+            _TAKES_SYSTEM[template] = instruction in _rendered(tokenizer, turns)
+        except TemplateError:
+            _TAKES_SYSTEM[template] = False
+    return _TAKES_SYSTEM[template]
 
 
 def merged_system(messages: Messages) -> Messages:
-    """Move the system message into the first user message, for templates without one (the first Gemma models)."""
+    """Move the system message into the first user message, for templates without one."""
     if messages[0]["role"] != "system":
         return messages
     return [{"role": "user", "content": plain_text(messages[:2])}, *messages[2:]]

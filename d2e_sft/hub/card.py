@@ -21,7 +21,7 @@ from d2e_sft import __version__
 from d2e_sft.config.objectives import BASE, spec_of
 from d2e_sft.config.recipe import D2ESection, Recipe, View
 from d2e_sft.data.built import manifest_of
-from d2e_sft.data.chat_template import CUED, Form, check_template, merged_system
+from d2e_sft.data.chat_template import CUED, Form, merged_system, takes_system
 from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample, Format
@@ -313,10 +313,4 @@ def style_of(tokenizer: Any) -> Style:
     """Return how `d2e_sft.data.chat_template` turns a conversation into this tokenizer's prompt."""
     if not getattr(tokenizer, "chat_template", None):
         return "plain"
-    check_template(tokenizer)
-    turns = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "question"}]
-    try:
-        tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=False)
-    except jinja2.exceptions.TemplateError:
-        return "merged"
-    return "system"
+    return "system" if takes_system(tokenizer) else "merged"

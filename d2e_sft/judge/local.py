@@ -77,8 +77,7 @@ class LocalBackend:
 
     @cached_property
     def _loaded(self) -> Any:
-        import torch
-
+        from d2e_sft.model.device import usable_device
         from d2e_sft.model.loading import load_model
         from d2e_sft.model.onednn import ready_to_decode
 
@@ -88,7 +87,7 @@ class LocalBackend:
                 f"model {self.model!r}: its tokenizer has no chat template; expected an instruction-tuned model",
                 remedy="use the model's -Instruct or -Chat variant",
             )
-        ready_to_decode(loaded.model, "cuda" if torch.cuda.is_available() else "cpu")
+        ready_to_decode(loaded.model, usable_device())
         return loaded
 
     def _encode(self, prompt: JudgePrompt) -> list[int]:

@@ -192,3 +192,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
     marks = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "alloc_failed")
     return isinstance(error, RuntimeError) and any(mark in text for mark in marks)
+
+
+def is_device_error(error: BaseException) -> bool:
+    """Whether an accelerator failed, so that what it computes afterwards is not to be trusted."""
+    marks = ("cuda error", "cudnn error", "hip error", "cublas", "mps backend", "device-side assert")
+    return isinstance(error, torch.AcceleratorError) or any(mark in str(error).lower() for mark in marks)

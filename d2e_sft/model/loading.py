@@ -77,7 +77,9 @@ def load_model(
             return copy.deepcopy(kept[key])
         if base is not None:
             whole = load_model(base, dtype=dtype, attention=attention).model
-            model = adapter_on(whole, Path(source)).merge_and_unload()
+            adapted = adapter_on(whole, Path(source))
+            _untie(whole)
+            model = adapted.merge_and_unload()
         else:
             model = _whole_model(source, {"dtype": dtype, "attn_implementation": attention}, quantization, seed)
         from d2e_sft.model.finite import refuse_non_finite
@@ -165,6 +167,19 @@ def adapter_on(model: Any, folder: Path) -> Any:
         result = adapted.load_adapter(str(folder), "default")  # again, since the first call only warns of other keys
     _refuse_other_keys(str(folder), {"missing": result.missing_keys, "unexpected": result.unexpected_keys})
     return adapted
+
+
+def _untie(model: Any) -> None:
+    """Part a head from the embeddings that it is tied to, if an adapter changes either: merging would change both."""
+    head, embeddings, config = model.get_output_embeddings(), model.get_input_embeddings(), model.config
+    if config.is_encoder_decoder or not any(
+        hasattr(part, "adapter_layer_names") or hasattr(part, "modules_to_save") for part in (head, embeddings)
+    ):
+        return
+    plain = getattr(head, "base_layer", getattr(head, "original_module", head))
+    plain.weight = type(plain.weight)(plain.weight.detach().clone())
+    model.all_tied_weights_keys = {}
+    config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
 
 
 def _refuse_other_keys(source: str, keys: Mapping[str, Collection[str]]) -> None:

@@ -1,24 +1,30 @@
 """Choose the batch layout of a model: packed rows if they are exact for it, else one row per view.
 
-Exactness is measured once, on sequences of random tokens, except under ZeRO-3 or without weights.
+Exactness is measured once, on sequences of random tokens, on the device that computes afterwards. It is not measured
+under ZeRO-3 or without weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
+from accelerate import PartialState
 from torch import nn
 from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, register
 from d2e_sft.model.collation import Collator
-from d2e_sft.model.device import without_cudnn_attention
+from d2e_sft.model.device import is_device_error, is_out_of_memory, without_cudnn_attention
 from d2e_sft.model.forward import bare_model, evaluating, head_of, hidden_states, packed_states
 from d2e_sft.model.packing import pack
+from d2e_sft.util.distributed import from_all
 from d2e_sft.util.errors import UserError
 
 _TAKE_TREES = (BY_BRANCH, *DENSE)
@@ -47,13 +53,27 @@ class Layout:
         return f"packing: {self.packing}{why}; attention: {self.attention}"
 
 
+def agree_on_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attention: str | None = None) -> Layout:
+    """Choose a layout on each process's device, wherever the weights are; if one process cannot pack, none does."""
+    state, causal = PartialState(), bare_model(model)
+
+    def choose() -> Layout:
+        with computing_on(state.device, causal):
+            return choose_layout(model, d2e, packing, attention)
+
+    layouts = from_all(state, choose)
+    layout = next((one for one in layouts if one.reason or one.through_logits), layouts[0])
+    causal.set_attn_implementation(layout.attention)
+    return layout
+
+
 @without_cudnn_attention()
 def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attention: str | None = None) -> Layout:
     """Choose the layout of a model's batches and set its attention implementation accordingly.
 
-    The model has its adapter, device and precision of training. `auto` chooses `shared_batch` if it is exact for the
-    model; `attention` is `BY_BRANCH` (also for None) or one of `DENSE`. Raises UserError if the requested packing is
-    not exact for the model or the attention implementation.
+    The model has its adapter and precision of training, and the device that will compute. `auto` chooses
+    `shared_batch` if it is exact for the model; `attention` is `BY_BRANCH` (also for None) or one of `DENSE`. Raises
+    UserError if the requested packing is not exact for the model or the attention implementation.
     """
     causal = bare_model(model)
     former = causal.config._attn_implementation
@@ -91,6 +111,41 @@ def takes_packed_rows(model: Any) -> bool:
         _TAKES_PACKED_ROWS[causal] = choose_layout(causal, D2ESection(), attention=BY_BRANCH).packing == "shared_batch"
         causal.set_attn_implementation(former)
     return _TAKES_PACKED_ROWS[causal]
+
+
+@contextmanager
+def computing_on(device: torch.device, model: nn.Module, *, whole: bool = False) -> Iterator[None]:
+    """Compute a model's forward, without gradient, on a device that its weights are not on.
+
+    FSDP and DeepSpeed leave weights on the CPU until training begins. A model under FSDP may be larger than the
+    device, so unless it is `whole`, a layer is copied there only for its own forward.
+    """
+    layers = [] if whole else [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    inside = {module for layer in layers for module in layer.modules()}
+    kept: dict[nn.Module, tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    def bring(modules: Iterable[nn.Module]) -> None:
+        for module in modules:
+            kept[module] = module._parameters, module._buffers
+            module._parameters, module._buffers = (
+                {name: t if t is None else t.detach().to(device) for name, t in tensors.items()}
+                for tensors in kept[module]
+            )
+
+    def take_back(modules: Iterable[nn.Module]) -> None:
+        for module in kept.keys() & set(modules):
+            module._parameters, module._buffers = kept.pop(module)
+
+    with ExitStack() as stack:
+        if _can_run(model) and next(model.parameters()).device != device:
+            for layer in layers:
+                before = layer.register_forward_pre_hook(lambda layer, _: bring(layer.modules()))
+                after = layer.register_forward_hook(lambda layer, *_: take_back(layer.modules()))
+                stack.callback(before.remove)
+                stack.callback(after.remove)
+            stack.callback(lambda: take_back([*kept]))
+            bring(module for module in model.modules() if module not in inside)
+        yield
 
 
 def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0) -> Collator:
@@ -152,6 +207,8 @@ def _measured_reason(model: Any, implementation: str) -> str | None:
                 ]
     # A layer may raise any of these for arguments that it does not know.
     except (NotImplementedError, TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+        if is_out_of_memory(error) or is_device_error(error):
+            raise
         return f"{type(model).__name__} cannot run a packed row: {str(error).splitlines()[0]}"
     difference = max(differences)
     if difference <= _tolerance(separate[0]):
@@ -200,4 +257,5 @@ def _difference(tensor: torch.Tensor, reference: torch.Tensor) -> float:
 
 def _tolerance(tensor: torch.Tensor) -> float:
     # A wrong mask or position changes the first digit; rounding does not.
-    return 1e-3 if tensor.dtype in (torch.float32, torch.float64) else 0.1
+    whole = tensor.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(tensor.device.type)
+    return 1e-3 if whole else 0.1

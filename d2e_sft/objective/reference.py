@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +25,7 @@ from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.model.collation import Row, model_inputs
 from d2e_sft.model.forward import bare_model, evaluating
 from d2e_sft.model.loading import load_config, load_model, load_tokenizer
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.model.packing_support import Layout, agree_on_layout, collator_for, computing_on
 from d2e_sft.objective.attach import answer_log_probabilities
 from d2e_sft.util.distributed import broadcast_from_main
 from d2e_sft.util.errors import UserError
@@ -46,7 +45,7 @@ class Reference:
 
     @classmethod
     def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:
-        """Return the model before training, or load another one of the same tokens and architecture onto its device.
+        """Return the model before training, or load another one of the same tokens and architecture.
 
         A `tokenizer` of None leaves that of the other model unchecked.
         """
@@ -66,8 +65,7 @@ class Reference:
                 f"{key}: has the architecture {kind}; expected {expected}, that of the trained model",
                 remedy="use the model before training (base), or another run of it",
             )
-        other = loaded.model.to(trained.device).requires_grad_(False)
-        return cls(other, choose_layout(other, d2e))
+        return cls(loaded.model, agree_on_layout(loaded.model, d2e))
 
     def log_probabilities(
         self, d2e: D2ESection, rows: Sequence[Row], *, pad_token_id: int = 0, batch_size: int = 8, precision: str = ""
@@ -76,16 +74,14 @@ class Reference:
 
         All processes call it; each computes its share. `precision` is that of the caller's autocast.
         """
-        state, used = PartialState(), [{name: row.get(name) for name in _READ} for row in rows]
-        content = [_digest(self.model), precision, hashlib.sha256(json.dumps(used).encode()).hexdigest()]
-        path = cache_dir() / REFERENCE / f"{hashlib.sha256(' '.join(content).encode()).hexdigest()}.json"
-        kept = broadcast_from_main(state, lambda: _read(path, len(rows)))
+        state = PartialState()
+        path, kept = broadcast_from_main(state, lambda: self._kept(rows, precision))
         if kept is not None:
             return kept
         starts = range(state.process_index * batch_size, len(rows), state.num_processes * batch_size)
         collate = collator_for(self.layout, d2e, bare_model(self.model).config, pad_token_id)
         share = dict[int, list[list[float]]]()
-        with _on_device(self.model, state.device), evaluating(self.model):
+        with computing_on(state.device, bare_model(self.model), whole=True), evaluating(self.model):
             for start in Progress(starts, desc="reference", unit="batch"):
                 batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
                 share[start] = self._of_batch(batch, collate)
@@ -95,6 +91,13 @@ class Reference:
         ordered = [row for start in sorted(by_start) for row in by_start[start]]
         broadcast_from_main(state, lambda: _write(path, ordered))
         return ordered
+
+    def _kept(self, rows: Sequence[Row], precision: str) -> tuple[Path, list[list[float]] | None]:
+        """Return the file of these rows' log-probabilities, and its content, if any."""
+        used = [{name: row.get(name) for name in _READ} for row in rows]
+        content = [_digest(self.model), precision, hashlib.sha256(json.dumps(used).encode()).hexdigest()]
+        path = cache_dir() / REFERENCE / f"{hashlib.sha256(' '.join(content).encode()).hexdigest()}.json"
+        return path, _read(path, len(rows))
 
     @torch.no_grad()
     def _of_batch(self, batch: Sequence[Row], collate: Any) -> list[list[float]]:
@@ -125,17 +128,6 @@ def _refuse_other_tokens(key: str, other: tuple[Any, Any], trained: tuple[Any, A
             f"{key}: has {what}, so its log-probabilities are of other tokens",
             remedy="use a model with the tokenizer of model.name, for example another run of it",
         )
-
-
-@contextmanager
-def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Put a model on the device; FSDP and DeepSpeed leave it on the CPU until training begins."""
-    home = next(model.parameters()).device
-    model.to(device)
-    try:
-        yield
-    finally:
-        model.to(home)
 
 
 def _digest(model: nn.Module) -> str:

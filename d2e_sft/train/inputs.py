@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -97,6 +98,7 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
     expect_of_transformers("model", model, "config")
     if tokenizer is not None:
         expect_of_transformers("processing_class", tokenizer, "batch_decode")
+        refuse_other_tokenizer(tokenizer, name)
     if peft_config is None:
         return LoadedModel(model, tokenizer)
     if not hasattr(peft_config, "peft_type"):
@@ -109,6 +111,20 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         )
     set_seed(args.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     return LoadedModel(wrapped_in_adapter(model, peft_config, name), tokenizer)
+
+
+def refuse_other_tokenizer(tokenizer: Any, name: str) -> None:
+    """Raise UserError unless the tokens (without added ones) are those of the tokenizer in the model's folder."""
+    if not name or not any(Path(name).glob("tokenizer*")):
+        return
+    both = (load_tokenizer(name)[0], tokenizer)
+    own, given = (one.get_vocab().items() - one.get_added_vocab().items() for one in both)
+    if own != given:
+        raise UserError(
+            f"processing_class: another model's tokenizer; {len(own - given):,} of the {len(own):,} tokens of the one "
+            f"in {name!r} have another id in it, or none",
+            remedy="leave processing_class out, or give the model's own tokenizer",
+        )
 
 
 class Inputs:

@@ -18,7 +18,7 @@ from d2e_sft.model.storage.seal import SEAL_FILE, damage
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.locks import LOCK_FILE
-from d2e_sft.util.terminal import say, warn
+from d2e_sft.util.terminal import warn
 
 TRAINER_STATE = "trainer_state.json"  # marks a finished run
 PREDICTIONS_FILE = "held_out_predictions.jsonl"
@@ -124,7 +124,6 @@ def resuming_point(run: Path) -> Path | None:
     """Return the newest whole checkpoint, its states and the models that it depends on checked; None without one."""
     checkpoint = last_checkpoint(run)
     if checkpoint is None:
-        say(f"{run} has no complete checkpoint: training starts from the beginning", err=True)
         return None
     from d2e_sft.train.checkpoints import check_states  # imports torch
 

@@ -195,11 +195,9 @@ class StepGuard(TrainerCallback):
         accelerator = trainer.accelerator
         process = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
         reason = str(error).strip().split("\n")[0][:200]
-        message = (
-            f"{process}out of memory at step {trainer.state.global_step + 1}, in a micro-batch of {len(names)} "
-            f"samples ({reason})"
-        )
-        return "\n  ".join([message, "tokens of each view, longest first:", *lines]), (
+        at = f"at step {trainer.state.global_step + 1}, in a micro-batch of {len(names)} samples"
+        message = f"{process}out of memory {at if lines else 'before the first step'} ({reason})"
+        return "\n  ".join([message, *(["tokens of each view, longest first:", *lines] if lines else [])]), (
             "reduce train.per_device_train_batch_size (train.batch_size may stay), train.micro_batch_tokens or "
             "data.max_length; or set train.gradient_checkpointing=true; or train an adapter (--method sft-lora), or "
             "on several GPUs with --launch zero3 or fsdp2. --dry-run shows the memory. --resume continues from "

@@ -23,15 +23,15 @@ from transformers import EarlyStoppingCallback, Trainer
 from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from d2e_sft.config.recipe import RECIPE_FILE, Recipe
+from d2e_sft.config.recipe import RECIPE_FILE, Precision, Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.collation import counts_of, model_inputs
 from d2e_sft.model.compilation import check_compiler, compile_layers
-from d2e_sft.model.device import LapTimer, without_cudnn_attention
+from d2e_sft.model.device import LapTimer, autocast, without_cudnn_attention
 from d2e_sft.model.forward import may_leave_parameters_out
-from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.model.packing_support import agree_on_layout, collator_for
 from d2e_sft.model.storage.seal import SEAL_FILE, check_seal
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.attach import attach_objective, attached_objective
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.objective.objectives import Objective
 from d2e_sft.objective.reference import REFERENCE, Reference
@@ -68,7 +68,7 @@ from d2e_sft.train.samples import RunSamples, of_both_subsets
 from d2e_sft.util.distributed import broadcast_from_main, process_state, same_everywhere
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import without_notes
-from d2e_sft.util.terminal import quietly
+from d2e_sft.util.terminal import quietly, say
 
 _INSTEAD = {
     "model_init": "give the model, or its name, as `model`",
@@ -103,6 +103,7 @@ class D2ETrainer(EvaluatingTrainer):
     Attributes:
         recipe: All settings of the run, as they are recorded.
         layout: How micro-batches are laid out, see `choose_layout`.
+        objective: What the model's forward computes.
 
     Raises:
         UserError: The model does not load, a row is not a sample or too long, or layout or objective do not fit.
@@ -156,9 +157,9 @@ class D2ETrainer(EvaluatingTrainer):
         self.laps = LapTimer(args.device)
         self.guard = StepGuard(self)
         with quietly(args.disable_tqdm):
-            objective = self._prepare_model(options.get("data_collator"))
-        self._sums = ObjectiveMetrics(self.recipe.d2e, objective.weights, args.device)
-        self.prepare_evaluations(objective.weights)
+            self.objective = self._prepare_model(options.get("data_collator"))
+        self._sums = ObjectiveMetrics(self.recipe.d2e, self.objective.weights, args.device)
+        self.prepare_evaluations(self.objective.weights)
         self.record = None
         if self.train_dataset is not None:
             self.record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, derives=recipe is None)
@@ -201,12 +202,26 @@ class D2ETrainer(EvaluatingTrainer):
 
         Raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN, or as `_prepare_folder`.
         """
+        if not any(parameter.requires_grad for parameter in self.model.parameters()):
+            raise UserError(
+                "D2ETrainer: all weights of the model are frozen, so there is nothing to train",
+                remedy="model.requires_grad_(True), give peft_config, or load an adapter with is_trainable=True",
+            )
+        self.check_model()
         if hasattr(self.train_dataset, "__len__"):
             same_everywhere(self.accelerator.state, "the training tokens", self.tokens_sha256)
         resume = broadcast_from_main(self.accelerator.state, lambda: self._prepare_folder(resume_from_checkpoint))
         shown, attending = bars(shown=not self.args.disable_tqdm), without_cudnn_attention()  # in the backward, too
         with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet), shown, attending:
             return super().train(resume, *args, **options)
+
+    def check_model(self) -> None:
+        """Raise UserError if another trainer was given the model, and attached its objective."""
+        if attached_objective(self.model) is not self.objective:
+            raise UserError(
+                "D2ETrainer: a later trainer was given the same model, and changed the objective that it computes",
+                remedy="use the later trainer, or load a model of its own for each",
+            )
 
     def _prepare_folder(self, resume: str | bool | None) -> str | None:
         """Check that a training may start in its folder, or clear it; return the checkpoint to resume from.
@@ -230,7 +245,8 @@ class D2ETrainer(EvaluatingTrainer):
             check_resumable(self.recipe, source)
             check_resumed_data(self.recipe, size, self.tokens_sha256, processes=processes, run=source)
         if resume is True:
-            checkpoint = resuming_point(run)
+            if (checkpoint := resuming_point(run)) is None:
+                say(f"{run} has no complete checkpoint: training starts from the beginning", err=True)
             return None if checkpoint is None else str(checkpoint)
         if not Path(resume).is_dir():
             raise UserError(
@@ -366,7 +382,7 @@ class D2ETrainer(EvaluatingTrainer):
         }
 
     def _prepare_model(self, collator: Any) -> Objective:
-        """Choose the layout for the model on its device, attach the objective, and number the rows."""
+        """Choose the layout for the device of training, attach the objective, and number the rows."""
         args, model, d2e = self.args, self.model, self.recipe.d2e
         self.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
         keep_sums_in_float32(self.accelerator.state)
@@ -374,8 +390,8 @@ class D2ETrainer(EvaluatingTrainer):
             losses = {"cross_entropy": False, "fused_linear_cross_entropy": False}
             apply_liger_kernel(model, {**(args.liger_kernel_config or {}), **losses})
             args.use_liger_kernel = False  # otherwise training would apply them again, with its own choice
-        with self.compute_loss_context_manager():
-            self.layout = choose_layout(model, d2e, self.recipe.train.packing, self.recipe.model.attention)
+        with self._training_precision():
+            self.layout = agree_on_layout(model, d2e, self.recipe.train.packing, self.recipe.model.attention)
         padding = pad_id(self.processing_class) if self.processing_class else 0
         self.data_collator = NumberedBatches(collator or collator_for(self.layout, d2e, model.config, padding))
         objective = attach_objective(model, d2e, through_logits=self.layout.through_logits)
@@ -391,11 +407,25 @@ class D2ETrainer(EvaluatingTrainer):
             compile_layers(model)
         return objective
 
+    @property
+    def _precision(self) -> Precision:
+        return "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else "float32"
+
+    def _training_precision(self) -> ExitStack:
+        """Compute as training does: accelerate adds autocast to the model only as training begins."""
+        stack = self.compute_loss_context_manager()
+        stack.enter_context(autocast(self._precision, self.args.device))
+        stack.enter_context(self.guard.explaining_full_memory(None))
+        return stack
+
     def _add_reference(self, padding: int) -> None:
         """Add the reference's log-probabilities to the rows."""
         args, d2e = self.args, self.recipe.d2e
-        precision = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
-        options = {"pad_token_id": padding, "batch_size": args.per_device_eval_batch_size, "precision": precision}
+        options = {
+            "pad_token_id": padding,
+            "batch_size": args.per_device_eval_batch_size,
+            "precision": self._precision,
+        }
 
         def referred(rows: Any) -> Any:
             if isinstance(rows, dict):
@@ -404,7 +434,7 @@ class D2ETrainer(EvaluatingTrainer):
                 return rows
             return with_column(rows, REFERENCE, reference.log_probabilities(d2e, rows, **options))
 
-        with self.compute_loss_context_manager():
+        with self._training_precision():
             reference = Reference.of(d2e, self.model, self.layout, self.processing_class)
             self.train_dataset, self.eval_dataset = referred(self.train_dataset), referred(self.eval_dataset)
 

@@ -109,6 +109,19 @@ def same_everywhere(state: PartialState, name: str, value: str) -> None:
         raise UserError(f"{name} differ between the processes ({listed})", "give all machines the same files")
 
 
+def from_all(state: PartialState, decide: Callable[[], T]) -> list[T]:
+    """Return each process's result, in order, or raise the first UserError of one in every process."""
+    try:
+        outcome: T | UserError = decide()
+    except UserError as error:
+        outcome = error
+    outcomes = gather_object([outcome]) if state.num_processes > 1 else [outcome]
+    for one in outcomes:
+        if isinstance(one, UserError):
+            raise one
+    return outcomes  # type: ignore[return-value]
+
+
 def broadcast_from_main(state: PartialState, decide: Callable[[], T]) -> T:
     """Return the main process's result, or raise its UserError or OSError, in every process."""
     outcome: list[T | UserError | OSError | None] = [None]

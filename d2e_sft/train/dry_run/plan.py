@@ -19,7 +19,7 @@ from d2e_sft.model.collation import Row, model_inputs
 from d2e_sft.model.device import PeakMemory, timed, usable_device
 from d2e_sft.model.forward import bare_model, enable_checkpointing, forward_backward
 from d2e_sft.model.loading import LoadedModel, load_tokenizer, without_weights
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.model.packing_support import Layout, agree_on_layout, collator_for
 from d2e_sft.model.shapes import SHAPES, config_of
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.objective.attach import attach_objective
@@ -77,7 +77,7 @@ class Plan:
         if adapter is not None and not where.reads_weights:
             adapter.init_lora_weights = True  # other initial values are computed from the weights
         self.model = wrapped_in_adapter(self.loaded.model, adapter, recipe.model.name)
-        self.layout = choose_layout(self.model, recipe.d2e, recipe.train.packing, recipe.model.attention)
+        self.layout = agree_on_layout(self.model, recipe.d2e, recipe.train.packing, recipe.model.attention)
         self._collate = collator_for(self.layout, recipe.d2e, self.model.config, pad_id(self.loaded.tokenizer))
         self.rows = self.training.dataset
         if recipe.d2e.prefers:

@@ -88,6 +88,8 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
         return f"{run}: training would continue from {checkpoint.name}"
     if overwrite and run.exists():
         return f"{run}: training would start over and remove the run in it"
+    if resume:
+        return f"{run}: training would start from the beginning, since there is no complete checkpoint"
     return f"{run}: training would start{'' if run.exists() else ' in this new folder'}"
 
 

@@ -23,6 +23,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, finished, generate, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.model.device import usable_device
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.loading import load_model, position_limit
 from d2e_sft.util.files import write_whole
@@ -165,7 +166,7 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
     options = replace(options, alpha=alpha)
     wording = load_prompt_set(options.prompt_set or prompt_set, "chat" if recipe is None else recipe.data.form)
     loaded = load_model(model)
-    network = loaded.model.eval()
+    network = loaded.model.to(usable_device()).eval()
     seq2seq = network.config.is_encoder_decoder
     encoder = ViewEncoder(loaded.tokenizer, wording, ("original", "imagined"), encoder_decoder=seq2seq)
     pairs = _prompts(network, encoder, samples, options)

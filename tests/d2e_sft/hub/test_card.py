@@ -44,7 +44,10 @@ def test_the_front_matter_is_read_back_by_the_hubs_client(run: Path) -> None:
         ("mctaco", "temporal", "multiple-choice", "exact_match"): 50.0,
         ("mctaco", "temporal", "multiple-choice", "f1"): 70.0,
     }
-    assert data.eval_results[0].metric_name == "exact match (95 % interval 35.0, 45.0)"
+    first = data.eval_results[0]
+    assert first.dataset_name == f"{first.dataset_type} ({first.dataset_config}, nli)"
+    assert (first.dataset_split, first.dataset_args) == ("test", {"benchmark": "mini", "samples": 20})
+    assert first.metric_name == "exact match (95 % interval 35.0, 45.0)"
 
 
 def test_names_and_licences_put_no_html_into_the_front_matter(tmp_path: Path) -> None:

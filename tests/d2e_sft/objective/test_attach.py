@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 from collections.abc import Sequence
 from itertools import product
@@ -24,7 +26,7 @@ from tests.naive import (
     sums_of,
     with_equal_views,
 )
-from tests.tiny import tiny_model
+from tests.tiny import tiny_model, with_lora
 
 # gemma3: a window in one layer, capped logits; granite: scaled logits; phi: a head with a bias.
 PACKABLE = [
@@ -203,3 +205,15 @@ def test_without_targets_the_model_is_unchanged() -> None:
     assert torch.equal(model.generate(prompts, **options), answer)
     choose_layout(model, D2ESection())
     torch.testing.assert_close(model(input_ids=prompts).logits, logits)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_or_pickle_of_a_model_has_its_own_forward(copied: Any) -> None:
+    model = with_lora(tiny_model())
+    attach_objective(model, D2ESection())
+    twin, ids = copied(model), torch.arange(12)[None]
+    assert torch.equal(twin(ids).logits, model(ids).logits)
+    attach_objective(twin, D2ESection())
+    with torch.no_grad():
+        next(twin.parameters()).zero_()
+    assert not torch.equal(twin(ids).logits, model(ids).logits)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.device import cpu_has_bfloat16
 from d2e_sft.objective import reference
 from d2e_sft.util.errors import UserError
 from tests.naive_pairs import CONFIGS, naive, pair_rows, step
@@ -65,3 +66,10 @@ def test_another_run_may_be_the_reference(tmp_path: Path) -> None:
     _, log = step(tmp_path, config, rows)
     expected = naive(tiny_model(seed=3).double(), tiny_model(seed=4).double(), rows, config)
     assert log["rewards/margins"] == pytest.approx(float(expected["rewards/margins"]), rel=1e-4)
+
+
+@pytest.mark.skipif(not cpu_has_bfloat16(), reason="trains in bfloat16")
+def test_the_reference_is_computed_in_the_precision_of_training(tmp_path: Path) -> None:
+    rows = pair_rows()
+    _, log = step(tmp_path, CONFIGS["dpo"], rows, bf16=True)
+    assert log["rewards/chosen"] == pytest.approx(0, abs=1e-4), "the model has not changed yet"

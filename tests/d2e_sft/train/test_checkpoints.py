@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from transformers import Trainer, TrainingArguments
 from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.train import checkpoints
-from d2e_sft.train.checkpoints import WholeCheckpoints, save_model_whole, seal_checkpoint
+from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, save_model_whole, seal_checkpoint
 from d2e_sft.train.run_folder import checkpoints_of, last_checkpoint
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import ProcessError, UserError
 from tests.tiny import tiny_model
 
 
@@ -182,3 +183,16 @@ def test_a_model_that_was_moved_in_half_is_not_taken_for_one(tmp_path: Path, mon
                 save_model(trainer, half)
         with pytest.raises(UserError, match="contains no model"):
             resolve_name(str(half))
+
+
+def test_a_full_disk_is_explained_and_another_error_is_left_as_it_is(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, 2)
+    (tmp_path / "checkpoint-4").mkdir()  # not sealed yet
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=4))
+    with pytest.raises(OSError, match="Permission"), explaining_full_disk(trainer, tmp_path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    assert (tmp_path / "checkpoint-4").exists()
+    expected = "the disk is full, so step 4 could not be saved.*the last checkpoint, checkpoint-2, is whole"
+    with pytest.raises(ProcessError, match=expected), explaining_full_disk(trainer, tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,16 @@ import pytest
 import torch
 from accelerate.parallelism_config import ParallelismConfig
 from peft import LoraConfig, get_peft_model
-from transformers import TrainingArguments
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast, TrainingArguments
 
 from d2e_sft import D2EConfig, D2ETrainer, DecodingConfig, answer_samples
 from d2e_sft.util.errors import UserError
 from tests.command import refusal_of
+from tests.d2e_sft.model.test_packing_support import failing
 from tests.factories import make_world, write_recipe
 from tests.messages import messages_of
-from tests.tiny import tiny_model, tiny_tokenizer
+from tests.tiny import save_tiny_model, tiny_model, tiny_tokenizer
 
 SHORT: dict[str, Any] = {
     "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 3e-3, "logging_steps": 1,
@@ -132,6 +135,24 @@ def refused(tmp: Path, keys: str) -> str:
     return refusal_of("train", recipe, *keys.split())
 
 
+def of_another_model(tmp: Path) -> D2ETrainer:
+    save_tiny_model(tmp / "model")
+    tokenizer = tiny_tokenizer()
+    words = tokenizer.get_vocab()
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    state["model"]["vocab"] = {text: len(words) - 1 - i for text, i in state["model"]["vocab"].items()}
+    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), eos_token="<|end|>")
+    other.chat_template = tokenizer.chat_template
+    return trainer(tmp / "run", model=str(tmp / "model"), given={"processing_class": other})
+
+
+def earlier_of_two(tmp: Path) -> D2ETrainer:
+    model = tiny_model()
+    earlier, later = (trainer(tmp / name, model=model, objective=name) for name in ("sft", "d2e"))
+    assert later.train().global_step == 2
+    return earlier
+
+
 def with_sets(tmp: Path) -> D2ETrainer:
     made = trainer(tmp, given={"eval_dataset": {"near": ROWS[:2]}})
     made.compute_metrics = argmax
@@ -147,6 +168,13 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "arguments that are a path": lambda tmp: D2ETrainer(tiny_model(), "runs/mine"),
     "no model": lambda tmp: D2ETrainer(args=D2EConfig(str(tmp), **SHORT), train_dataset=ROWS),
     "a model that is a number": lambda tmp: trainer(tmp, model=3),
+    "a full device as the layout is chosen": lambda tmp: trainer(
+        tmp, model=failing(torch.OutOfMemoryError("CUDA out of memory"))
+    ),
+    "a frozen model": lambda tmp: trainer(tmp, model=tiny_model().requires_grad_(False)).train(),
+    "the earlier trainer of one model": lambda tmp: earlier_of_two(tmp).train(),
+    "the earlier trainer of one model, to evaluate": lambda tmp: earlier_of_two(tmp).evaluate(ROWS[:2]),
+    "the tokenizer of another model": of_another_model,
     "a model without a name or tokenizer": lambda tmp: trainer(tmp, given={"processing_class": None}),
     **{name: lambda tmp, given=given: trainer(tmp, **given) for name, given in OF_TRAINER.items()},
     "an adapter on an adapter": lambda tmp: trainer(

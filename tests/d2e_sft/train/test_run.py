@@ -19,7 +19,7 @@ from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.checkpoints import seal_checkpoint
 from d2e_sft.train.run_folder import checkpoints_of
-from tests.command import Ended, Kill, after_step, finish, output_of, refusal_of, start, train
+from tests.command import Ended, Kill, after_step, call, finish, output_of, refusal_of, start, train
 from tests.factories import Unpickled, log_history, make_world, write_recipe
 from tests.servers import free_port
 from tests.tiny import make_sample, make_samples
@@ -115,6 +115,9 @@ def test_a_killed_run_continues_as_if_it_had_not_been(
     kill_in_turn(tmp_path, path, *kills)
     found = checkpoints_of(tmp_path / "run")
     assert (found[0].name if found else None) == checkpoint
+    if checkpoint is None:
+        shown = call("train", path, "--resume", "--dry-run", "--without-weights")
+        assert (shown.out + shown.err).count("from the beginning") == 1
     printed = resume(tmp_path, path).printed
     assert "passed over" not in printed, "a kill leaves whole checkpoints only"
     step = checkpoint and checkpoint.removeprefix("checkpoint-")

@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
+from accelerate import PartialState
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding import generate_debiased
@@ -221,3 +222,19 @@ def test_only_our_own_calls_leave_cudnns_attention_out(tmp_path: Path) -> None:
     generate_debiased(model, *([row[view] for row in rows] for view in ("original", "imagined")))
     assert not any(found)
     assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+class _NotPlacedYet(D2EConfig):
+    """As under FSDP and DeepSpeed, which move the model as training begins."""
+
+    place_model_on_device = False
+
+
+def test_exactness_is_measured_on_the_device_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args, model, devices = _NotPlacedYet(str(tmp_path), bf16=False, disable_tqdm=True), tiny_model(), list[str]()
+    monkeypatch.setitem(PartialState._shared_state, "device", torch.device("meta"))
+    monkeypatch.setattr("d2e_sft.model.packing_support.has_no_data", lambda model: False)
+    model.model.embed_tokens.register_forward_pre_hook(lambda layer, inputs: devices.append(inputs[0].device.type))
+    with pytest.raises(RuntimeError, match="meta"):  # tensors without data cannot be compared
+        D2ETrainer(model, args, train_dataset=encoded_rows(D2ESection(), 2))
+    assert devices == ["meta"]

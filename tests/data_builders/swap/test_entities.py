@@ -104,6 +104,7 @@ def test_the_type_of_an_entity(answer: str, asked: str, context: str, kind: str)
         ("University of Oxford", "where", "At the University of Oxford.", None),
         ("United States Army", "organization", "The United States Army.", None),
         ("Derby Works Lee", "company", "Derby Works Lee made it.", None),
+        ("Ann van der Lee Jr.", "who", "Ann van der Lee Jr. came.", None),  # not a name of two or three words
     ],
 )
 def test_others_of_a_type(answer: str, asked: str, context: str, form: str | None) -> None:

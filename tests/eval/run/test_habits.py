@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from d2e_sft.data.built import TAG
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
 from d2e_sft.util.errors import UserError
@@ -107,7 +108,10 @@ def test_a_sure_answer_is_aligned_or_conflict_and_others_are_unknown(
 ) -> None:
     answer = said.removeprefix("The answer is:").strip()
     script({"Who came 0?": said}, {answer: certainty})
-    assert habits([question(0, *gold)]) == [Habit(habit, certainty if habit else None, subset)]
+    [tagged] = ClosedBook("m", EvalOptions(), ZERO_SHOT).tagged([question(0, *gold, meta={"page": 3})])
+    assert (tagged.subset, tagged.habit) == (subset, habit)
+    assert tagged.meta["page"] == 3
+    assert tagged.meta[TAG]["probability"] == (certainty if habit else None)
 
 
 @pytest.mark.parametrize(
