@@ -6,7 +6,7 @@ Only the hidden states at answer positions reach the head, and no logits leave t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -40,39 +40,35 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     `through_logits` uses the logits of the model's own forward, for a head that `head_of` does not know.
     """
     causal = bare_model(model)
+    plain = causal.forward
+    own_logits = plain if through_logits or causal.config.is_encoder_decoder else None
     _ATTACHED[causal] = objective = objective_of(causal, d2e)
-    causal.forward = _Forward(causal, objective, through_logits or causal.config.is_encoder_decoder)
+
+    @wraps(plain)  # generate() reads from the signature which arguments a model takes
+    def forward(*args: Any, targets: Tensor | None = None, hits_of: D2ESection | None = None, **inputs: Any) -> Any:
+        if targets is None:
+            return plain(*args, **inputs)
+        # The wrapper of an adapter adds every argument it knows as None.
+        tensors = {name: value for name, value in inputs.items() if value is not None}
+        if hits_of is not None:
+            return view_hits(causal, hits_of, targets, tensors, own_logits)
+        return step(causal, objective, targets, tensors, own_logits)
+
+    causal.forward = forward
+    for part in (model, causal):  # accelerate replaces the forward of the adapter's model
+        part.__getstate__ = partial(_own_state, part)  # type: ignore[method-assign]
     return objective
+
+
+def _own_state(model: nn.Module) -> dict[str, Any]:
+    """Return what a pickle or copy of a model has: its class's forward instead of those that replaced it."""
+    replaced = ("forward", "_original_forward", "__getstate__")
+    return {name: value for name, value in vars(model).items() if name not in replaced}
 
 
 def attached_objective(model: nn.Module) -> Objective | None:
     """Return the objective that a model's forward computes: the last one attached."""
     return _ATTACHED.get(bare_model(model))
-
-
-class _Forward:
-    """The forward of a model with an objective; a pickle or copy of the model has its class's own forward."""
-
-    def __init__(self, model: Any, objective: Objective, takes_own_logits: bool) -> None:
-        self.model, self.objective, self.plain = model, objective, model.forward
-        self.own_logits = self.plain if takes_own_logits else None
-        update_wrapper(
-            self, self.plain, updated=()
-        )  # generate() reads from the signature which arguments a model takes
-
-    def __call__(
-        self, *args: Any, targets: Tensor | None = None, hits_of: D2ESection | None = None, **inputs: Any
-    ) -> Any:
-        if targets is None:
-            return self.plain(*args, **inputs)
-        # The wrapper of an adapter adds every argument it knows as None.
-        tensors = {name: value for name, value in inputs.items() if value is not None}
-        if hits_of is not None:
-            return view_hits(self.model, hits_of, targets, tensors, self.own_logits)
-        return step(self.model, self.objective, targets, tensors, self.own_logits)
-
-    def __reduce__(self) -> Any:
-        return getattr, (self.model, "forward")
 
 
 def objective_of(model: Any, d2e: D2ESection) -> Objective:
