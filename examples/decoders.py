@@ -39,3 +39,9 @@ def cocoa(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
     """
     share, weight = options.get("share", 0.5), options.get("weight", 1.0)
     return share * original + (1 - share) * imagined + weight * (original - imagined)
+
+
+def contrast(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
+    """(1 + w)·z_o − w·z_im, w = `weight` = 0.5: what the objective `examples.objectives:contrast` trains on."""
+    weight = options.get("weight", 0.5)
+    return (1 + weight) * original - weight * imagined

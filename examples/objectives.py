@@ -66,6 +66,16 @@ def weighted(logits: Logits, targets: Tensor, content: Tensor, options: Any) -> 
     return {"ce": cross_entropy(u, targets), "kl": divergence(u, v)}
 
 
+def contrast(logits: Logits, targets: Tensor, content: Tensor, options: Any) -> Terms:
+    """CE((1 + w)·z_o − w·z_im), w = α: trained on the scores of the decoder `examples.decoders:contrast:weight=W`.
+
+    An objective and its decoder: `d2e.alpha=0.5`, then `d2e eval RUN --decoder examples.decoders:contrast:weight=0.5`.
+    Training and decoding then see the same scores, as with `d2e.debias=true` and the decoder `d2e`.
+    """
+    weight = options.alpha
+    return {"ce": cross_entropy((1 + weight) * logits["original"] - weight * logits["imagined"], targets)}
+
+
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """−log softmax(logits) at the targets, (n,)."""
     return F.cross_entropy(logits, targets, reduction="none")

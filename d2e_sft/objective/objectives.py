@@ -184,6 +184,12 @@ def function_of(d2e: D2ESection) -> ObjectiveFunction:
 @cache
 def _own(name: str) -> ObjectiveFunction:
     function = load_function(name, "objective")
+    if isinstance(function, (type, torch.nn.Module)):
+        raise UserError(
+            f"d2e.objective={name}: is a {'class' if isinstance(function, type) else 'torch module'}; expected a "
+            "function, as only the model's parameters are optimised, saved and resumed",
+            f"write def {name.rpartition(':')[2].lower()}({', '.join(_ARGUMENTS)}); the model holds what is trained",
+        )
     with suppress(ValueError):  # a signature that Python does not know
         takes = inspect.signature(function)
         try:

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from d2e_sft.config.objectives import OBJECTIVES
+from d2e_sft.config.objectives import OBJECTIVES, is_own
 from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.progress import Progress
 from d2e_sft.util.table import percent
@@ -45,6 +45,8 @@ class StepActions(TrainerCallback):
             chosen = self.trainer.recipe.d2e.objective
             others = ", ".join(name for name in OBJECTIVES if name != chosen)
             say(filled(f"objective: {chosen}; others: {others} (d2e.objective=NAME)"))
+            if is_own(chosen) and "imagined" in self.trainer.recipe.d2e.views and not self.trainer.recipe.d2e.debias:
+                say("  decoded plainly; if the function subtracts the imagined view, set d2e.debias=true")
             if state.global_step:
                 say(f"resumed after step {state.global_step:,} of {state.max_steps:,}")
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ALL = "d2e.own_views=[original,imagined,refined]"
 OPTIONS = {
     "product": ["d2e.view_gradients=original"],
+    "contrast": [],
     "honest": ["d2e.debias=true"],
     "honest_teacher": [ALL, "d2e.debias=true"],
     "weighted": [ALL, "d2e.debias=true"],
@@ -68,6 +69,8 @@ def test_the_objectives_are_their_formulas(monkeypatch: pytest.MonkeyPatch) -> N
     subtracted = FUNCTIONS["d2e"](logits, targets, content, d2e)  # type: ignore[arg-type]
     plain = FUNCTIONS["d2e"]({view: z for view, z in logits.items() if view != "imagined"}, targets, content, d2e)  # type: ignore[arg-type,misc]
     assert logits["original"].argmax(-1).eq(logits["imagined"].argmax(-1)).tolist() == [True] * 3 + [False] * 3
+    scores = named_decoder("examples.decoders:contrast:weight=0.5")(logits["original"], logits["imagined"])
+    torch.testing.assert_close(terms("contrast"), {"ce": nats(scores.softmax(-1))})  # as it is decoded
     for name, found in terms("weighted").items():
         torch.testing.assert_close(found, torch.cat([plain[name][:3], subtracted[name][3:]]))
 

@@ -107,3 +107,10 @@ def test_a_missing_module_stops_before_a_model_is_loaded(tmp_path: Path) -> None
     recipe = write_recipe(tmp_path, tmp_path / "run", "model.name=no/such-model", "d2e.objective=no_such_module:loss")
     with pytest.raises(UserError, match="no_such_module"):
         train_recipe(load_recipe(recipe))
+
+
+@pytest.mark.parametrize("text", ["class Loss(torch.nn.Module): ...", "Loss = torch.nn.Linear(2, 2)"])
+def test_an_objective_with_parameters_is_refused(module: Any, text: str) -> None:
+    name = module(f"import torch\n{text}\n")
+    with pytest.raises(UserError, match="expected a function, as only the model's parameters are optimised"):
+        Objective.of(D2ESection(objective=f"{name}:Loss"), 11)
