@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,7 +90,7 @@ def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
         return
     # Next to the run, so unchanged weights can be hard links.
     run = run.absolute()
-    place_for = run.parent if run.parent.is_dir() else None
+    place_for = run.parent if os.access(run.parent, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix=f".{run.name}.push-", dir=place_for) as place:
         folder = Path(place) / "export"
         export(run, folder, replace(options, link=True))

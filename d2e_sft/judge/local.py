@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from d2e_sft.judge.judge import JudgePrompt, Reply, Usage
@@ -25,17 +24,11 @@ class LocalBackend:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        from d2e_sft.model.storage.folder import resolve_name
+        from d2e_sft.model.storage.folder import model_identity
 
-        source = resolve_name(self.model)
-        folder = Path(source)
-        model: list[Any] = [source]
-        if folder.is_dir():  # its weights may change
-            files = ((file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file())
-            model = [str(folder.resolve()), *([name, found.st_size, found.st_mtime_ns] for name, found in files)]
         return {
             "backend": "local",
-            "model": model,
+            "model": model_identity(self.model),
             "dtype": self._options.dtype,
             "max_tokens": self._options.max_tokens,
         }

@@ -66,6 +66,8 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
     path = path.resolve() if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{uuid.uuid4().hex}.partial" if shared else path.name + ".partial")
+    if partial.is_symlink():
+        partial.unlink()  # or its target would be written
     try:
         yield partial
         sync(partial)
@@ -85,9 +87,9 @@ def replacing_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to write to, which becomes `path` at the end and is removed on an error.
 
     Several processes may do this at once. What a killed one left is removed by the next. Unless `overwrite`, it is an
-    OSError at the end if `path` exists and is not an empty folder.
+    OSError at the end if `path` exists and is not an empty folder. A symbolic link stays, and its target is replaced.
     """
-    path = path.absolute()
+    path = path.resolve() if path.is_symlink() else path.absolute()
     with temporary_folder(path.parent, f".{path.name}.partial-") as partial:
         yield partial
         partial.chmod(0o755)  # temporary folders are private

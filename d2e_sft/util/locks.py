@@ -66,7 +66,9 @@ def _lock(folder: Path, what: str, remedy: str, patience: float) -> Iterator[int
 
 def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        if path.is_symlink():
+            path.unlink(missing_ok=True)  # no lock of ours, and its target would be emptied
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -82,6 +84,19 @@ def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
             if os.path.samestat(path.stat(), os.fstat(descriptor)):
                 return descriptor
         os.close(descriptor)  # its holder ended and removed the file before we locked it
+
+
+@contextmanager
+def turn_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread is in such a block for the folder, and hold it. It is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -29,7 +29,9 @@ def cache_dir() -> Path:
 
 def refuse_no_place(folder: Path, named: str, what: str, remedy: str) -> None:
     """Raise UserError, before any work, for a folder that cannot be made or written; messages begin with `named`."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+    if not nearest.exists():
+        raise UserError(f"{named}: {nearest} is a link to nothing; expected a folder for {what}", remedy)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         problem = "cannot be written" if nearest.is_dir() else "is a file"
         raise UserError(f"{named}: {nearest} {problem}; expected a folder for {what}", remedy)

@@ -55,12 +55,8 @@ def export(
     Raises:
         UserError: `out` exists, the data cannot be read, a refined view is missing, or the format cannot hold a row.
     """
-    if not (out.is_dir() and any(out.iterdir())):
-        check_target(out, overwrite=overwrite)
-    elif not overwrite:
-        raise UserError(f"{out}: already exists", "name another folder with --out, or add --overwrite")
-    elif not is_ours(out, exported=True):
-        raise UserError(f"{out}: is no export, so --overwrite would not replace it", "name another folder")
+    check = partial(_check_out, out, overwrite=overwrite)
+    check()
     wording, left_out = load_prompt_set(prompt_set), 0
     files = {path: read_samples(path) for path in files_of(data)}
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -104,8 +100,19 @@ def export(
             "last_turn_only": "last" in earlier_turns,
         },
     }
-    write_outputs(out, partial(_fill, fmt, rows), described, partial(_card, out.name), EXPORTED)
+    write_outputs(out, partial(_fill, fmt, rows), described, partial(_card, out.name), EXPORTED, check)
     return counts, left_out
+
+
+def _check_out(out: Path, *, overwrite: bool) -> None:
+    """Raise UserError if `out` cannot be written, or holds something to keep."""
+    # Those that are at work there have hidden names.
+    if not (out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())):
+        check_target(out, overwrite=overwrite)
+    elif not overwrite:
+        raise UserError(f"{out}: already exists", "name another folder with --out, or add --overwrite")
+    elif not is_ours(out, exported=True):
+        raise UserError(f"{out}: is no export, so --overwrite would not replace it", "name another folder")
 
 
 def _problem(fmt: ExportFormat, sample: EventSample, turns: Turns) -> str:

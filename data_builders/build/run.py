@@ -115,7 +115,7 @@ def _write(state: Build) -> None:
             if bad
             else "check that the files have rows, and the options of the filters",
         )
-    state.files = write_build(state.options.out, state.rows, bad, state.manifest)
+    state.files = write_build(state.options.out, state.rows, bad, state.manifest, overwrite=state.options.overwrite)
 
 
 Step = Callable[[Build], None]

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from d2e_sft.data.built import MANIFEST, read_manifest, warn_if_changed
 from d2e_sft.data.sample import EventSample, Split, check_ending, check_readable, read_samples, write_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
-from d2e_sft.util.locks import temporary_folder
+from d2e_sft.util.locks import file_lock, temporary_folder
 from d2e_sft.util.paths import refuse_no_place
 from data_builders.build.card import CARD_NAME, render_card
 from data_builders.dataset.manifest import describe_outputs, is_ours
@@ -31,6 +32,7 @@ DATASET_INFO = "dataset_info.json"
 _PAIRS = tuple(f"{split}-{view}{kind}.jsonl" for split in SPLITS for view in VIEWS for kind in ("", "-preference"))
 EXPORTED = (*_PAIRS, DATASET_INFO)
 _FILES = (*_ROWS, MANIFEST, CARD_NAME)
+_PATIENCE = 60.0  # seconds for another process to move its files
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
@@ -48,7 +50,12 @@ def check_target(out: Path, *, overwrite: bool) -> None:
 
 
 def write_build(
-    out: Path, rows: Mapping[Split, Sequence[EventSample]], bad: Sequence[BadRow], description: Mapping[str, Any]
+    out: Path,
+    rows: Mapping[Split, Sequence[EventSample]],
+    bad: Sequence[BadRow],
+    description: Mapping[str, Any],
+    *,
+    overwrite: bool,
 ) -> list[Path]:
     """Write `<split>.parquet` for each split with rows, `bad_rows.jsonl`, and what `write_outputs` writes."""
 
@@ -58,7 +65,8 @@ def write_build(
         if bad:
             write_bad_rows(bad, staging / BAD_ROWS_FILE)
 
-    return write_outputs(out, fill, description, render_card, _ROWS)
+    check = partial(check_target, out, overwrite=overwrite)
+    return write_outputs(out, fill, description, render_card, _ROWS, check)
 
 
 def write_outputs(
@@ -67,12 +75,15 @@ def write_outputs(
     description: Mapping[str, Any],
     card: Callable[[Mapping[str, Any]], str],
     earlier: Iterable[str],
+    check: Callable[[], None],
 ) -> list[Path]:
     """Write into `out` the files that `fill` puts into a folder, a manifest and a card; return them in this order.
 
     Args:
         description: The manifest without its `outputs`.
         earlier: Names of outputs that an earlier result may have; they are removed.
+        check: Raises UserError if `out` may not be written. It is asked again, since another process may have
+            written there in the meantime; only one at a time moves its files.
     """
     try:
         with temporary_folder(out, ".build-", _is_leftover) as staging:
@@ -82,11 +93,13 @@ def write_outputs(
             write_json(staging / MANIFEST, described)
             (staging / CARD_NAME).write_text(card(described), encoding="utf-8")
             names = [path.name for path in outputs]
-            # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
-            for name in {MANIFEST, *earlier}.difference(names):
-                (out / name).unlink(missing_ok=True)
-            for name in (*names, CARD_NAME, MANIFEST):
-                os.replace(staging / name, out / name)
+            with file_lock(out, "another build or export", "wait for its end", patience=_PATIENCE):
+                check()
+                # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
+                for name in {MANIFEST, *earlier}.difference(names):
+                    (out / name).unlink(missing_ok=True)
+                for name in (*names, CARD_NAME, MANIFEST):
+                    os.replace(staging / name, out / name)
     except OSError as error:
         raise UserError(
             f"{error.filename or out}: cannot be written ({error.strerror or error})",
@@ -107,6 +120,7 @@ class Rewriting:
     rows: dict[str, list[EventSample]]
     out: Path
     manifest: dict[str, Any] | None
+    overwrite: bool
 
     def write(self, rows: Mapping[str, Sequence[EventSample]], **parts: Any) -> list[Path]:
         """Write the rows under their names, a build with `parts` in manifest and card; return the files."""
@@ -121,7 +135,7 @@ class Rewriting:
             for name, dataset in self.manifest["datasets"].items()
         }  # fmt: skip
         by_split = {split: rows[split] for split in SPLITS if split in rows}
-        return write_build(self.out, by_split, [], description)
+        return write_build(self.out, by_split, [], description, overwrite=self.overwrite)
 
 
 def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
@@ -142,7 +156,7 @@ def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
             raise UserError(f"--out {out}: already exists", "name another file, or add --overwrite to replace it")
     for file in files if is_build else ():
         warn_if_changed(file, sha256_of(file))
-    return Rewriting({file.stem: read_samples(file) for file in files}, out, manifest)
+    return Rewriting({file.stem: read_samples(file) for file in files}, out, manifest, overwrite)
 
 
 def _counted(entry: Mapping[str, Any], name: str, rows: Sequence[EventSample]) -> dict[str, Any]:

@@ -79,6 +79,7 @@ class Comparison:
         untagged: Number of samples without a subset.
         tagged_by: Models whose habits the subsets are about; `strangers` are the runs of other models.
         left_out: Measures that not all runs have.
+        bad_rows: Number of rows of the benchmark that are in no run's scores.
     """
 
     bench: str
@@ -89,6 +90,7 @@ class Comparison:
     tagged_by: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    bad_rows: int = 0
 
     def blocks(self, part: str, *by: str) -> list[Block]:
         """Return the groups of a part, named by the columns `by`, in order."""
@@ -188,6 +190,7 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
         untagged=int(samples.subset.isna().sum()) if samples.subset.notna().any() else 0,
         tagged_by=tagged_by,
         strangers=tuple(run.label for run in runs if other_taggers(tagged_by, run.scores.model)),
+        bad_rows=runs[0].scores.bad_rows,  # the same for all runs, since they share the file and the samples
     )
 
 

@@ -15,11 +15,16 @@ from eval.compare.reading import Row, typed
 
 
 def read_rows(file: Path) -> list[Row]:
-    """Return the rows of the probe, none without a file; UserError if it holds no rows, or was edited."""
+    """Return the rows of the probe, as `read_all_rows`."""
+    return [row for row in read_all_rows(file) if "step" in row]
+
+
+def read_all_rows(file: Path) -> list[Row]:
+    """Return the rows of a sweep's file, none without a file; UserError if it holds no rows, or was edited."""
     if not file.is_file():
         return []
     content = read_results(dict[str, list[Row]], file, "the rows of a sweep", "restore it, or name another: --results")
-    return [row for row in content.get("rows", []) if "step" in row]
+    return content.get("rows", [])
 
 
 def write_rows(rows: Sequence[Row], file: Path) -> None:

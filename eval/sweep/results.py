@@ -9,6 +9,7 @@ from typing import Any
 
 from d2e_sft.data.sample import Subset
 from d2e_sft.util.files import write_json, write_whole
+from d2e_sft.util.locks import turn_in
 from d2e_sft.util.table import Styled, Table, percent
 from eval.compare.compare import compare_runs
 from eval.compare.figures import with_interval
@@ -19,7 +20,7 @@ from eval.compare.verdicts import markdown_text
 from eval.score.scores import DatasetSubsets, RunScores, headline
 from eval.score.statistics import Interval
 from eval.sweep.cells import bench_folder, point_scores
-from eval.sweep.curves import read_rows, write_rows
+from eval.sweep.curves import read_all_rows, write_rows
 from eval.sweep.plan import Point, Sweep, short_keys
 from eval.sweep.spec import PaperTableOf
 
@@ -77,11 +78,16 @@ def collect(sweep: Sweep, failed: Mapping[str, str] | None = None) -> list[Point
 
 
 def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
-    """Write the scores to the results file, which keeps the probe's rows, and the comparisons and paper tables.
+    """Write the scores to the results file, and the comparisons and paper tables.
+
+    The file keeps the probe's rows, and the points of other sweeps that have it as theirs.
 
     A sweep whose file names no paper tables gets tables 5 and 6, if the benchmark and the axes fit them.
     """
-    write_rows([*read_rows(sweep.results), *(_json(sweep, result) for result in results)], sweep.results)
+    own = {result.point.name for result in results}
+    with turn_in(sweep.results.parent):
+        kept = [row for row in read_all_rows(sweep.results) if row.get("name") not in own]
+        write_rows([*kept, *(_json(sweep, result) for result in results)], sweep.results)
     written = [sweep.results]
     for name, points in sweep.spec.comparisons.items():
         runs, bench = scored_folders(sweep, results, points)

@@ -24,12 +24,12 @@ from d2e_sft.config.recipe import flat
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
-from d2e_sft.util.locks import LOCK_FILE, file_lock
-from d2e_sft.util.paths import safe_environment
+from d2e_sft.util.locks import LOCK_FILE, file_lock, turn_in
+from d2e_sft.util.paths import refuse_no_place, safe_environment
 from eval.compare.reading import rows_of_run
 from eval.score.scores import SCORES_FILE
 from eval.sweep.cells import LOGS, failed_file, is_built_in, is_done, steps, trainer_of
-from eval.sweep.curves import read_rows, rows_of, write_rows
+from eval.sweep.curves import read_all_rows, read_rows, rows_of, write_rows
 from eval.sweep.plan import Point, Sweep
 
 Say = Callable[[str], None]
@@ -56,7 +56,6 @@ class Runner:
     lock: int
     environment: dict[str, str]
     failed: dict[str, str] = field(default_factory=dict)
-    _writing: threading.Lock = field(default_factory=threading.Lock)
     _building: defaultdict[Path, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def work_on(self, points: Sequence[Point]) -> None:
@@ -90,9 +89,9 @@ class Runner:
         sweep = self.sweep
         if sweep.spec.probe is None:
             return
-        with self._writing:
-            rows, values = read_rows(sweep.results), sweep.axes_of(point)
-            if not rows_of(rows, values):
+        with turn_in(sweep.results.parent):  # other sweeps may write to the same file
+            values = sweep.axes_of(point)
+            if not rows_of(read_rows(sweep.results), values):
                 new = rows_of_run(sweep.out / point.trained_in, point.recipe, values, sweep.asked)
                 if not new:
                     raise UserError(
@@ -100,7 +99,7 @@ class Runner:
                         "aligned or conflict",
                         remedy="let the sweep's `build` make data with tagged test rows, such as --datasets habit",
                     )
-                write_rows([*rows, *new], sweep.results)
+                write_rows([*read_all_rows(sweep.results), *new], sweep.results)
                 ends = [row for row in new if row["step"] == new[-1]["step"]]
                 found = (f"{r['decoder']} {100 * r['aligned']:.0f} / {100 * r['conflict']:.0f}" for r in ends)
                 self.say(f"{point.name}: aligned / conflict {'; '.join(found)}")
@@ -166,6 +165,7 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
     belongs to another sweep, or another process works in it.
     """
     refuse_other_sweep(sweep)
+    refuse_no_place(sweep.results.parent, f"--results {sweep.results}", "the results", "name another file")
     groups: dict[str, list[Point]] = {}
     for point in sweep.work:
         groups.setdefault(point.trained_in, []).append(point)

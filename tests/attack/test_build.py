@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from d2e_sft.util.files import sha256_of
 from tests.attack.frame import Attempt, attack
 from tests.attack.interrupted import until_done
-from tests.command import d2e
+from tests.command import d2e, finish, start
 
 ROWS = ("train.parquet", "test.parquet")
 
@@ -45,6 +46,31 @@ def test_killed(given: Attempt) -> None:
     _check_manifest(out)
     assert not list(out.glob(".*")), "temporary folders of killed builds"
     given.things = kills
+
+
+@attack(
+    "three builds into one folder at once",
+    "data",
+    "the rows and the manifest of one of them; without --overwrite the others are rejected",
+    tries=12,
+)
+def test_together(given: Attempt) -> None:
+    out, seeds = given.folder / "out", (0, 1, 0)
+    overwrite = given.number % 2
+    started = []
+    for seed in seeds:
+        arguments = _arguments(out, seed) if overwrite else _arguments(out, seed)[:-1]
+        started.append(start(given.folder, arguments, None, verb="data"))
+        time.sleep(given.random.uniform(0, 0.3))
+    ended = [finish(one) for one in started]
+    assert sorted(one.status for one in ended) == ([0, 0, 0] if overwrite else [0, 1, 1]), [
+        one.printed for one in ended
+    ]
+    assert all("already contains a build" in " ".join(one.printed.split()) for one in ended if one.status)
+    _check_manifest(out)
+    written = [[(folder / name).read_bytes() for name in ROWS] for folder in (out, *given.world.iterdir())]
+    assert written[0] in written[1:]
+    assert not list(out.glob(".*"))
 
 
 def _check_manifest(out: Path) -> None:

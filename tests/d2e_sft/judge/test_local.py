@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,16 @@ def test_a_model_without_a_chat_template_is_refused(model: Path) -> None:
     (model / "chat_template.jinja").unlink(missing_ok=True)
     with pytest.raises(UserError, match="no chat template; expected an instruction-tuned model"):
         ask(local(model))
+
+
+def test_replies_of_other_weights_with_the_same_size_and_times_are_not_taken(model: Path) -> None:
+    ask(local(model))
+    file, other = model / "model.safetensors", save_tiny_model(model.parent / "other", seed=5) / "model.safetensors"
+    times = file.stat()
+    assert other.stat().st_size == times.st_size
+    file.write_bytes(other.read_bytes())
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "(0 replies already cached)" in local(model).estimate(PROMPTS)
 
 
 def test_a_model_that_does_not_exist_is_named_before_anything_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,14 @@ def test_the_terminal_has_every_run_with_its_scores_and_a_verdict(
         assert f"({block.sizes['']:,})" in printed
         assert all(with_interval(block.score(run, "mean")) in printed for run in comparison.labels)
     assert "third against base: mean +66.7 [" in printed
+
+
+def test_rows_that_no_run_was_scored_on_are_counted(tmp_path: Path) -> None:
+    rows = [prediction(number, True) for number in range(6)]
+    runs = load_runs([make_run(tmp_path / name, rows) for name in ("a", "b")])
+    assert "bad row" not in terminal_text(compare_runs(runs))
+    runs = [replace(run, scores=run.scores.model_copy(update={"bad_rows": 2})) for run in runs]
+    assert "2 bad rows of mini are in no score" in terminal_text(compare_runs(runs))
 
 
 def test_markdown_has_the_intervals_and_differences_of_every_metric(tmp_path: Path) -> None:

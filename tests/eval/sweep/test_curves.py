@@ -18,7 +18,7 @@ from eval.pages.sweep.page import (
     sweep_lines,
     write_sweep_page,
 )
-from eval.sweep.curves import read_rows, refuse_other_overrides, write_rows
+from eval.sweep.curves import read_all_rows, read_rows, refuse_other_overrides, write_rows
 from eval.sweep.results import collect, results_table, write_results
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
 
@@ -44,6 +44,16 @@ def test_rows_of_other_settings_are_kept_in_another_file(tmp_path: Path) -> None
     with pytest.raises(UserError, match="this call asks for the file's own settings") as error:
         refuse_other_overrides(rows, {}, tmp_path)
     assert "has rows measured with train.seed=1" in str(error.value)
+
+
+def test_the_results_file_keeps_the_points_of_other_sweeps(tmp_path: Path) -> None:
+    sweep, results = make_sweep(tmp_path)
+    others = [{"name": "another sweep's point", "n": 3}, {"seed": 0, "step": 1}]
+    write_rows([*others, {"name": results[0].point.name, "n": 0}], sweep.results)
+    write_results(sweep, results)
+    written = read_all_rows(sweep.results)
+    assert written[:2] == others
+    assert [row["name"] for row in written[2:]] == [result.point.name for result in results]
 
 
 def test_a_point_whose_scores_were_edited_is_in_no_table(tmp_path: Path) -> None:
