@@ -38,16 +38,21 @@ T = TypeVar("T")
 
 
 class OpenAIBackend:
-    """Sends prompts to `/chat/completions`; `caller` names the caller and its options in messages."""
+    """Sends prompts to `/chat/completions`; `caller` names the caller and its options in messages.
+
+    Without `asking` it only says what a reply depends on, which needs neither a key nor the client.
+    """
 
     counts_tokens = False
 
-    def __init__(self, options: EndpointOptions, caller: Caller = JUDGE) -> None:
+    def __init__(self, options: EndpointOptions, caller: Caller = JUDGE, *, asking: bool = True) -> None:
         assert options.model is not None
         self.model = options.model
         self._options = options
         self._caller = caller
-        self._endpoint = find_endpoint(options, caller)
+        self._endpoint = find_endpoint(options, caller, asking=asking)
+        if not asking:
+            return
         try:
             import openai
         except ImportError:

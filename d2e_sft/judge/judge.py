@@ -248,12 +248,15 @@ class Backend(Protocol):
         """Yield the index of each prompt and its reply, in any order, after `keep`; None if unusable."""
 
 
-def make_judge(options: JudgeOptions) -> Judge | None:
-    """Return the judge that the options describe, or None for rules only; loads and asks nothing yet."""
+def make_judge(options: JudgeOptions, *, asking: bool = True) -> Judge | None:
+    """Return the judge that the options describe, or None for rules only; loads and asks nothing yet.
+
+    Without `asking`, it is for estimates and needs no key.
+    """
     if options.backend == "openai":
         from d2e_sft.judge.endpoint import OpenAIBackend
 
-        return Judge(OpenAIBackend(options), options)
+        return Judge(OpenAIBackend(options, asking=asking), options)
     if options.backend == "local":
         from d2e_sft.judge.local import LocalBackend
 

@@ -129,8 +129,11 @@ class Endpoint:
         return self.redact(text) if is_long_enough(self.key) else text
 
 
-def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE) -> Endpoint:
-    """Return the endpoint that options and environment name; UserError if the address or the key is malformed."""
+def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE, *, asking: bool = True) -> Endpoint:
+    """Return the endpoint that options and environment name; UserError if the address or the key is malformed.
+
+    Where nothing is asked of it, it needs no key.
+    """
     url = (options.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).strip().rstrip("/")
     try:
         parts = urlsplit(url)
@@ -146,7 +149,7 @@ def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE) -> Endpoint:
             remedy=f"give {caller.url}, or OPENAI_BASE_URL, as http://HOST:PORT/v1, and the key in the environment "
             f"variable that {caller.prefix}key-env names",
         )
-    return Endpoint(url, _find_key(url, options.key_env, caller))
+    return Endpoint(url, _find_key(url, options.key_env, caller) if asking else _NO_KEY)
 
 
 def _find_key(url: str, variable: str, caller: Caller) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from d2e_sft.judge.judge import Judge
+from d2e_sft.judge.judge import Judge, make_judge
+from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.raw.source import Source, SourceOptions
@@ -37,6 +39,7 @@ class BuildOptions:
         swap_test: Share of each dataset's test rows that get a twin with another entity.
         against: Benchmark files or build folders whose rows must not be trained on.
         judge: Language model that filters and refines training samples; None for rules.
+        asking: Whether models are asked; an estimate needs no key.
     """
 
     datasets: Sequence[str]
@@ -55,8 +58,29 @@ class BuildOptions:
     overwrite: bool = False
     judge: Judge | None = None
     judge_jobs: Sequence[JudgeJob] = JUDGE_JOBS
+    asking: bool = True
+
+    @cached_property
+    def refining(self) -> RefinerOptions:
+        """The refiner's options, of all settings."""
+        return parse_settings((text for text in self.settings if text.startswith(f"{REFINE}.")), ()).refiner
+
+    @cached_property
+    def refiner(self) -> Judge | None:
+        """The model that refines instead of the judge; None without one."""
+        own = self.refining
+        if not own.by_model:
+            return None
+        shared = JudgeOptions() if self.judge is None else self.judge.options
+        if own.by != shared.backend:  # another kind of place, whose address and prices differ
+            shared = JudgeOptions(**shared.model_dump(include={"cache", "concurrency", "max_tokens"}))
+        chosen = {"backend": own.by, "model": own.model, "dtype": own.dtype}
+        return make_judge(JudgeOptions.model_validate(shared.model_dump() | chosen), asking=self.asking)
 
     def judge_for(self, job: JudgeJob) -> Judge | None:
+        """The model that does a job; `--refine` takes that one from the judge."""
+        if job == "refine" and "by" in self.refining.model_fields_set:
+            return self.refiner
         return self.judge if job in self.judge_jobs else None
 
     def random(self, purpose: str) -> random.Random:

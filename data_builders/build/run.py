@@ -14,6 +14,7 @@ from typing import Any
 
 from d2e_sft import __version__
 from d2e_sft.data.sample import EventSample
+from d2e_sft.judge.judge import Judge
 from d2e_sft.util.errors import UserError
 from data_builders.build.choosing import (
     Build,
@@ -84,7 +85,10 @@ def _describe(state: Build) -> None:
         "mixture": state.parts.get("mixture"),
         "refining": state.parts.get("refining"),
         **{option: state.parts.get(option) for option in SHARES},
-        "judge": _describe_judge(options),
+        "judge": _describe_judge(
+            options.judge, [job for job in JUDGE_JOBS if options.judge_for(job) is options.judge]
+        ),
+        "refiner": _describe_judge(options.refiner, ["refine"]),
         "failures": {reading.what_lacks(name): reading.why(name) for name in reading.failures},
         "benchmark": state.parts.get("benchmark"),
     }
@@ -173,7 +177,8 @@ def estimate_models(options: BuildOptions) -> str:
     replacements of rejected ones come on top. UserError if no model is asked, or if nothing can be read.
     """
     by_likelihood = _check_models(options).by == "likelihood"
-    if options.judge is None and not by_likelihood:
+    jobs = [(job, judge) for job in JUDGE_JOBS if (judge := options.judge_for(job))]
+    if not jobs and not by_likelihood:
         remedy = "name one, for example --judge openai, or give --refine likelihood"
         raise UserError("--estimate without a judge; rules cost nothing", remedy)
     state = open_build(options, ["train"])
@@ -181,7 +186,6 @@ def estimate_models(options: BuildOptions) -> str:
         step(state)
     samples = first_judged(state)
     prompts = {"quality": quality_prompts, "refine": refine_prompts}
-    jobs = [(job, judge) for job in JUDGE_JOBS if (judge := options.judge_for(job))]
     lines = [f"{job}: {judge.estimate(prompts[job](samples))}" for job, judge in jobs]
     if by_likelihood:
         refiner = state.reading.settings.refiner
@@ -196,9 +200,9 @@ def _check_models(options: BuildOptions) -> RefinerOptions:
     if swap_options and not (options.swap or options.swap_test):
         flag = {"pools": "--swap-pool", "model": "--swap-model"}.get(swap_options[0], f"swap.{swap_options[0]}")
         raise UserError(f"{flag} without --swap and --swap-test; nothing is swapped", "add one of them, or drop it")
-    if "by" in refiner.model_fields_set and options.judge_for("refine"):
+    if "by" in refiner.model_fields_set and options.judge and "quality" not in options.judge_jobs:
         raise UserError(
-            f"--refine {refiner.by} with a judge that refines as well; expected one of them",
+            f"--refine {refiner.by} with a judge that only refines; expected one of them",
             remedy="give the judge the other job (--judge-jobs quality), or drop --refine",
         )
     for model in (refiner.model if refiner.by == "likelihood" else None, settings.swap.model):
@@ -297,11 +301,10 @@ def _why_different(state: Build, suite: Suite, row: PublishedCount) -> str:
     return "; ".join(causes) or "not known: the raw files and the options are the published ones"
 
 
-def _describe_judge(options: BuildOptions) -> dict[str, Any] | None:
-    """Return the judge without its cost, which differs between a first run and one with cached replies."""
-    judge = options.judge
+def _describe_judge(judge: Judge | None, jobs: Sequence[str]) -> dict[str, Any] | None:
+    """Return a model and its jobs, without its cost, which differs between a first run and one with cached replies."""
     if judge is None:
         return None
     asked = judge.options.model_dump(include={"backend", "model", "max_tokens", "temperature"})
     place = {"dtype": judge.options.dtype} if asked["backend"] == "local" else {"address": judge.address}
-    return {"jobs": sorted(options.judge_jobs), **asked, **place}
+    return {"jobs": sorted(jobs), **asked, **place}

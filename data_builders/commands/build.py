@@ -110,15 +110,17 @@ _SHOWN_HABITS = 3
     default=",".join(JUDGE_JOBS),
     show_default=True,
     callback=some_of(JUDGE_JOBS),
-    help="Jobs of the judge: reject training samples whose context does not support the answer; refine contexts.",
+    help="Jobs of the judge: reject training samples whose context does not support the answer; refine contexts, "
+    "unless --refine says who does.",
 )
 @click.option(
     "--refine",
     type=click.Choice(get_args(RefinerOptions.model_fields["by"].annotation)),
-    help="Who refines training contexts without a judge: rules (default), or the likelihood of the answer by a model, "
-    "with and without each clause.",
+    help="Who refines training contexts: rules, the likelihood of the answer by a model, with and without each "
+    "clause, or another model than --judge, which then only filters: local, or openai at the judge's endpoint. "
+    "[default: the judge, or rules]",
 )
-@click.option("--refine-model", metavar="NAME", help="For --refine likelihood: a folder, a Hub name or builtin:….")
+@click.option("--refine-model", metavar="NAME", help="For --refine: a folder, a Hub name, builtin:… or an endpoint's.")
 @click.option(
     "--estimate",
     is_flag=True,
@@ -162,6 +164,8 @@ def build(
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
       d2e data build --suite piper-10k --out data/by-model --refine likelihood \\
           --refine-model builtin:smollm2-135m-instruct
+      d2e data build --suite piper-10k --out data/two-models --judge openai --judge-model gpt-4o \\
+          --refine local --refine-model Qwen/Qwen1.5-7B-Chat     # one filters, the other refines
     """
     if (datasets is None) == (suite is None):
         raise UserError(
@@ -189,7 +193,8 @@ def build(
             bounds.least if min_context_words is None else min_context_words,
             bounds.most if max_context_words is None else max_context_words,
         ),
-        judge=make_judge(judge),
+        judge=make_judge(judge, asking=not estimate),
+        asking=not estimate,
         settings=[*settings, *(f"{key}={value}" for key, value in flags.items() if value)],
         **given,  # options with the names of BuildOptions
     )
@@ -202,9 +207,10 @@ def build(
         _print_result(error.result)
         raise
     finally:
-        if options.judge is not None:
-            # Also after a failed build, since it was paid for.
-            click.echo(filled(f"judge: {options.judge.usage.describe()}"), err=True)
+        # Also after a failed build, since it was paid for; a refiner that was not made yet was not asked.
+        for name, judged in {"judge": options.judge, "refiner": vars(options).get("refiner")}.items():
+            if judged is not None:
+                click.echo(filled(f"{name}: {judged.usage.describe()}"), err=True)
 
 
 def _print_result(result: Build) -> None:

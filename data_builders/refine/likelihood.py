@@ -27,6 +27,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge, JudgePrompt, Reply, Usage
 from d2e_sft.judge.local import LocalBackend
 from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.terminal import filled
 from data_builders.refine.relevance import Asked, best_occurrence, make_scorer
@@ -240,6 +241,8 @@ def refine_by(
     Return the samples in order and, by likelihood, the number of each outcome. `meta.refiner` is then `likelihood` or
     `rules`. A sample that already has a refined context stays as it is.
     """
+    if options.by_model:
+        raise UserError(f"refine.by={options.by}: only `d2e data build` asks a model", "drop it, or build the data")
     refined, counts = refine_samples(samples, options, labelled), Counter[LikelihoodOutcome]()
     if options.by == "rules":
         return refined, counts

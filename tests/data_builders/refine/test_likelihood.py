@@ -162,10 +162,14 @@ def test_a_build_reports_how_many_rows_each_way_decided(unchanged_raw: Path, mod
         ("--refine likelihood --refine-model m refine.least_share=2", "least_share"),
         ("--refine model", "'model' is not one of 'rules', 'likelihood'"),
         (
-            "--refine likelihood --refine-model m --judge local --judge-model m",
-            r"a judge that refines as well; expected one of them .*--judge-jobs quality",
+            "--refine likelihood --refine-model m --judge local --judge-model m --judge-jobs refine",
+            r"a judge that only refines; expected one of them .*--judge-jobs quality",
         ),
-        ("--refine rules --judge local --judge-model m", "--refine rules with a judge that refines as well"),
+        ("--refine local", "refine.by=local without a model"),
+        (
+            "--refine openai --refine-model m refine.dtype=bfloat16",
+            "refine.dtype without --refine likelihood or local",
+        ),
         ("--estimate", "name one, .* or give --refine likelihood"),
     ],
 )

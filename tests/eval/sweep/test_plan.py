@@ -174,7 +174,7 @@ def test_commands_are_listed_in_order_and_data_are_built_once() -> None:
         listed += [words for _, words in steps(found, point) if words not in listed]
     builds = [" ".join(words) for words in listed if words[0] == "data"]
     assert [re.findall(r"--suite (\S+)", words)[0] for words in builds] == ["piper", "ood", "piper-10k", "piper-10k"]
-    assert "--judge local --judge-model Qwen/Qwen1.5-7B-Chat" in builds[-1]
+    assert "--judge-model gpt-4o --refine local --refine-model Qwen/Qwen1.5-7B-Chat" in builds[-1]
     d2e = next(n for n, words in enumerate(listed) if words[0] == "train" and "runs/paper-tables/d2e," in words[-5])
     train, piper, ood = (" ".join(words) for words in listed[d2e : d2e + 3])
     assert "--launch zero3 --processes 8" in train
