@@ -40,7 +40,8 @@ class JudgePrompt:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.user}]
 
     @property
     def guessed_tokens(self) -> int:

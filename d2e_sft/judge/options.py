@@ -28,6 +28,7 @@ from pydantic import (
 
 from d2e_sft.config.options import reject_unused
 from d2e_sft.util.errors import UserError, describe_validation_error
+from d2e_sft.util.files import sha256_of
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.secrets import is_long_enough, public_address
 
@@ -82,6 +83,7 @@ class JudgeOptions(EndpointOptions):
     ] = _field(None, "IN,OUT", "USD per million prompt and reply tokens: 2.5,10.")
     max_cost: float | None = _field(None, "USD", "Highest cost of this run; needs --judge-price.", gt=0)
     dtype: Literal["float32", "bfloat16", "float16"] = _field("float32", "", "Data type of a local model's weights.")
+    prompts: Path | None = _field(None, "FILE", "Your own wording of the judge's prompts, a YAML file.")
     cache: Path | None = _field(None, "FOLDER", "Folder of the replies; default: judge in the cache folder.")
 
     @model_validator(mode="after")
@@ -93,6 +95,12 @@ class JudgeOptions(EndpointOptions):
         if self.max_cost is not None and self.prices is None:
             raise ValueError(f"a limit of ${self.max_cost:g} and no prices; give them with --judge-price IN,OUT")
         return self
+
+    @property
+    def described(self) -> dict[str, str | None]:
+        """What results say of the judge: back end, model and, if they are the user's own, the prompts' file."""
+        own = {} if self.prompts is None else {"prompts": f"{self.prompts.name}, sha256 {sha256_of(self.prompts)}"}
+        return {"backend": self.backend, "model": self.model, **own}
 
     @property
     def cache_folder(self) -> Path:
@@ -180,7 +188,7 @@ def _find_key(url: str, variable: str, caller: Caller) -> str:
 
 # The fields in the order of the help.
 _FLAGS = ("base_url", "key_env", "timeout", "attempts", "concurrency", "temperature")
-_JUDGE = ("backend", "model", *_FLAGS, "prices", "max_cost", "max_tokens", "dtype", "cache")
+_JUDGE = ("backend", "model", *_FLAGS, "prices", "max_cost", "max_tokens", "dtype", "prompts", "cache")
 _NAMES = {"backend": "--judge", "base_url": "--judge-url", "prices": "--judge-price"}
 _FOR_ENDPOINTS = ("base_url", "key_env", "prices", "max_cost", "timeout", "attempts", "temperature")
 _BACKENDS_OF: dict[str, Sequence[str]] = {  # the back ends that use a parameter

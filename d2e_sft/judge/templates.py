@@ -8,15 +8,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.prompts import render_option
 from d2e_sft.data.sample import Format
 from d2e_sft.judge.judge import JudgePrompt
-from d2e_sft.util.files import load_package_yaml
+from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
+from d2e_sft.util.files import load_package_yaml, load_yaml
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _MARKDOWN = re.compile(r"[*_`#]")
+JOBS = ("quality", "refine", "sentences", "error_pattern", "free_answer")  # whose wording can be the user's own
 
 
 class FormatTemplate(BaseModel):
@@ -24,7 +27,7 @@ class FormatTemplate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    note: str
+    note: str = ""
     sample: str
 
 
@@ -34,6 +37,7 @@ class JobTemplates(BaseModel):
     Attributes:
         task: Says what to do and how the reply must end; first part of the system message.
         reminder: Repeats the required form below a prompt whose first reply did not have it.
+        endings: Words in a reply's last line → the closing line that they stand for, such as `Verdict: supported`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,6 +45,7 @@ class JobTemplates(BaseModel):
     task: str
     reminder: str
     formats: dict[Format, FormatTemplate]
+    endings: dict[str, str] = Field(default_factory=dict)
 
     def prompt(self, asked: Any, what: str, answers: Sequence[str], **more: str) -> JudgePrompt:
         """Return the prompt about a sample or prediction; braces in its texts are not placeholders.
@@ -59,16 +64,48 @@ class JobTemplates(BaseModel):
             "answer": "\n".join([line for option, line in options if option in answers] if options else answers),
             **more,
         }
-        template = self.formats[asked.format]
+        if (template := self.formats.get(asked.format)) is None:
+            raise UserError(
+                f"the judge's prompts have no format {asked.format}", "add it to the file of --judge-prompts"
+            )
+        if unknown := set(_PLACEHOLDER.findall(template.sample)) - fields.keys():
+            wanted = ", ".join(f"{{{name}}}" for name in fields)
+            raise UserError(f"the judge's prompts: got {{{min(unknown)}}}; expected some of {wanted}", "mend the file")
         user = _PLACEHOLDER.sub(lambda match: fields[match[1]], template.sample)
         label = f"{what} {asked.id!r} of {asked.dataset!r}"
-        return JudgePrompt(system=f"{self.task}\n\n{template.note}", user=user, label=label)
+        return JudgePrompt(system=f"{self.task}\n\n{template.note}".strip(), user=user, label=label)
+
+    def closed(self, reply: str) -> str:
+        """Return a reply with the closing line that its last line stands for; as it is if none or several fit."""
+        above, last = _split(reply)
+        said = " ".join(last.casefold().split())
+        found = {line for words, line in self.endings.items() if " ".join(words.casefold().split()) in said}
+        return f"{above}\n{found.pop()}" if len(found) == 1 else reply
 
 
 @cache
-def load_templates(path: Path, job: str) -> JobTemplates:
-    """Return the wording of a job in a YAML file of this package."""
-    return JobTemplates.model_validate(load_package_yaml(path)[job])
+def load_templates(path: Path, job: str, own: Path | None = None) -> JobTemplates:
+    """Return the wording of a job: in the user's `own` YAML file if that has the job, else in one of this package.
+
+    UserError if the user's file is damaged or has other jobs.
+    """
+    jobs = {} if own is None else _read_own(own)
+    return jobs.get(job) or JobTemplates.model_validate(load_package_yaml(path)[job])
+
+
+def _read_own(path: Path) -> dict[str, JobTemplates]:
+    try:
+        content = load_yaml(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or not content:
+            raise ValueError("expected jobs")
+        if unknown := [job for job in content if job not in JOBS]:
+            hint = did_you_mean(str(unknown[0]), JOBS)
+            raise UserError(f"--judge-prompts {path}: got {unknown[0]!r}; expected some of {', '.join(JOBS)}.{hint}")
+        return {job: JobTemplates.model_validate(wording) for job, wording in content.items()}
+    except ValidationError as error:
+        raise UserError(f"--judge-prompts {path}: {describe_validation_error(error)}") from None
+    except (OSError, yaml.YAMLError, ValueError) as error:
+        raise UserError(f"--judge-prompts {path}: not a YAML file of prompts ({error})") from None
 
 
 def closing_value(reply: str, name: str) -> str | None:

@@ -73,7 +73,7 @@ class BuildOptions:
             return None
         shared = JudgeOptions() if self.judge is None else self.judge.options
         if own.by != shared.backend:  # another kind of place, whose address and prices differ
-            shared = JudgeOptions(**shared.model_dump(include={"cache", "concurrency", "max_tokens"}))
+            shared = JudgeOptions(**shared.model_dump(include={"cache", "concurrency", "max_tokens", "prompts"}))
         chosen = {"backend": own.by, "model": own.model, "dtype": own.dtype}
         return make_judge(JudgeOptions.model_validate(shared.model_dump() | chosen), asking=self.asking)
 

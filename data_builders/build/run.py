@@ -186,7 +186,7 @@ def estimate_models(options: BuildOptions) -> str:
         step(state)
     samples = first_judged(state)
     prompts = {"quality": quality_prompts, "refine": refine_prompts}
-    lines = [f"{job}: {judge.estimate(prompts[job](samples))}" for job, judge in jobs]
+    lines = [f"{job}: {judge.estimate(prompts[job](samples, judge))}" for job, judge in jobs]
     if by_likelihood:
         refiner = state.reading.settings.refiner
         lines.append(f"refine: {estimate_likelihood(samples, refiner, labelled_datasets(samples))}")
@@ -305,6 +305,6 @@ def _describe_judge(judge: Judge | None, jobs: Sequence[str]) -> dict[str, Any] 
     """Return a model and its jobs, without its cost, which differs between a first run and one with cached replies."""
     if judge is None:
         return None
-    asked = judge.options.model_dump(include={"backend", "model", "max_tokens", "temperature"})
+    asked = judge.options.described | judge.options.model_dump(include={"max_tokens", "temperature"})
     place = {"dtype": judge.options.dtype} if asked["backend"] == "local" else {"address": judge.address}
     return {"jobs": sorted(jobs), **asked, **place}

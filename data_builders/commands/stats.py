@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.config.recipe import ModelSection
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from data_builders.commands.shared import FILE, PATH
 from data_builders.dataset.sample_sets import read_set
@@ -14,6 +15,15 @@ from data_builders.dataset.sample_sets import read_set
 
 @click.command()
 @click.argument("data", metavar="DATA...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--raw",
+    type=PATH,
+    default=Path("data/raw"),
+    envvar="D2E_RAW",
+    show_envvar=True,
+    show_default=True,
+    help="Folder with the raw files of a system, as SYSTEM/FILE.",
+)
 @click.option("--html", metavar="FILE", type=FILE, help="Write a page with plots.")
 @click.option("--json", "json_file", metavar="FILE", type=FILE, help="Write all numbers.")
 @click.option(
@@ -26,7 +36,13 @@ from data_builders.dataset.sample_sets import read_set
 @click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hypothesis-only baseline.")
 def stats(
-    data: tuple[Path, ...], html: Path | None, json_file: Path | None, tokenizer: str, prompt_set: str, seed: int
+    data: tuple[Path, ...],
+    raw: Path,
+    html: Path | None,
+    json_file: Path | None,
+    tokenizer: str,
+    prompt_set: str,
+    seed: int,
 ) -> None:
     """Print counts by dataset, relation and format, prompt lengths, nli labels and what the refiner keeps.
 
@@ -35,10 +51,22 @@ def stats(
     Rows with the same premise are never in both its training and its test part. It needs scikit-learn, and is left out
     without.
 
-    Example: d2e data stats data/piper-10k --html piper-10k.html
+    DATA may also be crepe, wiqa, openpi2 or boxes: the counts of the system's raw files beside those of its paper.
+
+    \b
+    Examples:
+      d2e data stats data/piper-10k --html piper-10k.html
+      d2e data stats crepe
     """
     from data_builders.quality.stats import compute_stats, render_stats, stats_tables
+    from data_builders.quality.systems import SYSTEMS, system_tables
 
+    if systems := [str(path) for path in data if str(path) in SYSTEMS]:
+        if len(systems) != len(data) or html or json_file:
+            raise UserError(f"{systems[0]}: a system is counted by itself", "drop other DATA, --html and --json")
+        for table in (table for name in systems for table in system_tables(name, raw / name)):
+            click.echo(table.terminal() + "\n")
+        return
     sets = [read_set(path) for path in data]
     numbers = compute_stats(sets, tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
     for table in (table for tables in stats_tables(numbers).values() for table in tables):

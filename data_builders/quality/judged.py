@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge, JudgePrompt
-from d2e_sft.judge.templates import closing_value, load_templates
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates
 from d2e_sft.util.answers import words
 from data_builders.text.words import stem
-
-_templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"), "quality")
 
 # Grammatical words of an answer, without negations: "not sold" is not "sold".
 _FUNCTION_WORDS_TEXT = """
@@ -49,7 +46,13 @@ def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[J
     """
     if judge is None:
         return [_by_rule(sample) for sample in samples]
-    verdicts = judge.ask(quality_prompts(samples), read_verdict, what="quality filter", reminder=_templates().reminder)
+    templates = _templates(judge)
+    verdicts = judge.ask(
+        quality_prompts(samples, judge),
+        lambda reply: read_verdict(templates.closed(reply)),
+        what="quality filter",
+        reminder=templates.reminder,
+    )
     return [verdict or JudgedVerdict.UNDECIDED for verdict in verdicts]
 
 
@@ -59,9 +62,15 @@ def require_verdicts(judge: Judge | None, verdicts: Counter[JudgedVerdict]) -> N
         judge.require_usable("quality filter", verdicts.total() - verdicts[JudgedVerdict.UNDECIDED], verdicts.total())
 
 
-def quality_prompts(samples: Sequence[EventSample]) -> list[JudgePrompt]:
+def quality_prompts(samples: Sequence[EventSample], judge: Judge | None = None) -> list[JudgePrompt]:
     """Return the prompts of `judge_quality`, also to estimate its cost."""
-    return [_templates().prompt(sample, "sample", sample.answers) for sample in samples]
+    return [_templates(judge).prompt(sample, "sample", sample.answers) for sample in samples]
+
+
+def _templates(judge: Judge | None) -> JobTemplates:
+    return load_templates(
+        Path(__file__).with_name("prompts.yaml"), "quality", None if judge is None else judge.options.prompts
+    )
 
 
 def read_verdict(reply: str) -> JudgedVerdict | None:

@@ -12,18 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge, JudgePrompt
-from d2e_sft.judge.templates import closing_value, load_templates, without_closing
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
 from d2e_sft.util.answers import words
 from data_builders.text.clauses import split_spans
 from data_builders.text.sentences import keep_sentences, split_sentences
-
-_templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"))
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
 
@@ -75,15 +72,21 @@ def judge_refine(
     return refined, Counter(found.get(place, Outcome.JUDGE) for place in range(len(samples)))
 
 
-def refine_prompts(samples: Sequence[EventSample]) -> list[JudgePrompt]:
+def refine_prompts(samples: Sequence[EventSample], judge: Judge | None = None) -> list[JudgePrompt]:
     """Return the first prompts of `judge_refine`, for an estimate of its cost."""
-    return [_prompt("refine", sample, sample.context) for sample in samples if _can_lose_words(sample)]
+    templates = _templates("refine", judge)
+    return [_prompt(templates, sample, sample.context) for sample in samples if _can_lose_words(sample)]
 
 
 def _shortened(samples: Sequence[EventSample], judge: Judge) -> list[str]:
     """The contexts without what the judge deleted; empty where both its replies are wrong."""
-    prompts, reminder = refine_prompts(samples), _templates("refine").reminder
-    replies = [reply or "" for reply in judge.ask(prompts, _read_text, what="refine", reminder=reminder)]
+    templates = _templates("refine", judge)
+    prompts, reminder = refine_prompts(samples, judge), templates.reminder
+
+    def read(reply: str) -> str | None:
+        return _read_text(templates.closed(reply))
+
+    replies = [reply or "" for reply in judge.ask(prompts, read, what="refine", reminder=reminder)]
     wrong = {place: word for place, sample in enumerate(samples) if (word := _added(sample.context, replies[place]))}
     if wrong:
         retold = [
@@ -91,7 +94,7 @@ def _shortened(samples: Sequence[EventSample], judge: Judge) -> list[str]:
             for place, word in wrong.items()
         ]
         judge.usage.reasked += len(set(retold))
-        mended = judge.ask(retold, _read_text, what="refine, what was rewritten", reminder=reminder)
+        mended = judge.ask(retold, read, what="refine, what was rewritten", reminder=reminder)
         for place, reply in zip(wrong, mended, strict=True):
             replies[place] = "" if reply is None or _added(samples[place].context, reply) else reply
     return replies
@@ -101,9 +104,14 @@ def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Out
     """The sentences that the judge chose of each context, and the outcome; empty if the choice is invalid."""
     sentences = [split_sentences(sample.context) for sample in samples]
     numbered = ["\n".join(f"[{number}] {one}" for number, one in enumerate(parts, 1)) for parts in sentences]
-    prompts = [_prompt("sentences", sample, text) for sample, text in zip(samples, numbered, strict=True)]
-    reminder = _templates("sentences").reminder
-    choices = judge.ask(prompts, _read_choice, what="refine, whole sentences", reminder=reminder)
+    templates = _templates("sentences", judge)
+    prompts = [_prompt(templates, sample, text) for sample, text in zip(samples, numbered, strict=True)]
+    choices = judge.ask(
+        prompts,
+        lambda reply: _read_choice(templates.closed(reply)),
+        what="refine, whole sentences",
+        reminder=templates.reminder,
+    )
     found = []
     for sample, parts, choice in zip(samples, sentences, choices, strict=True):
         outcome = _check_choice(choice, len(parts))
@@ -112,8 +120,14 @@ def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Out
     return found
 
 
-def _prompt(job: str, sample: EventSample, text: str) -> JudgePrompt:
-    return _templates(job).prompt(sample, "sample", sample.answers, text=text)
+def _templates(job: str, judge: Judge | None) -> JobTemplates:
+    return load_templates(
+        Path(__file__).with_name("prompts.yaml"), job, None if judge is None else judge.options.prompts
+    )
+
+
+def _prompt(templates: JobTemplates, sample: EventSample, text: str) -> JudgePrompt:
+    return templates.prompt(sample, "sample", sample.answers, text=text)
 
 
 def _read_text(reply: str) -> str | None:

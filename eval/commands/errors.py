@@ -57,7 +57,7 @@ def errors(
     if estimate:
         if asked is None:
             raise UserError("--estimate without a judge; the rule costs nothing", "name one: --judge openai or local")
-        click.echo(f"error patterns: {asked.estimate(error_prompts(wrong))}")
+        click.echo(f"error patterns: {asked.estimate(error_prompts(wrong, asked))}")
         return
     if asked is not None and without_context is not None:
         raise UserError("--without-context is for the rule; expected no --judge", "drop one of the two")

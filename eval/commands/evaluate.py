@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eval.score.scores import RunScores
 
 _OF_ROWS = {"setting": "zero_shot", "prompt_set": None, "overlong": "error", "skip_bad": False}  # option → default
+_PAPER = "paper"
 _BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
 
 
@@ -53,9 +54,10 @@ _BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
 @click.option("--setting", type=click.Choice(SETTINGS), default="zero_shot", show_default=True, help="Prompt setting.")
 @click.option(
     "--form",
-    type=OneOf(FORMS),
+    type=OneOf((*FORMS, _PAPER)),
     help="Turns of a chat; one_turn: demonstrations and question in one turn; or completion: one text that is "
-    "continued, for base models without a chat template. [default: as trained, else chat]",
+    "continued, for base models without a chat template; paper: as PIPER's, chat or for few_shot one turn without a "
+    "response form. [default: as trained, else chat]",
 )
 @click.option(
     "--demonstrations",
@@ -169,6 +171,10 @@ def evaluate(
     """
     system = bench if is_system(bench) else None
     _check(bench, suite, data, given, options)
+    if options["form"] == _PAPER:
+        few = options["setting"] == "few_shot"
+        options["form"] = "one_turn" if few else "chat"
+        options["prompt_set"] = options["prompt_set"] or ("bare" if few else None)
     asked = make_judge(judge)
     if asked is not None:
         _check_judge(system, launcher, options)
@@ -231,7 +237,8 @@ def _check(
              {f"--data {data}": data is not None}),
             (system is None, "--bench PATH", "it is an option of a system", f"add --bench {' or '.join(SYSTEM_NAMES)}",
              {f"--set {''.join(given[:1])}": bool(given)}),
-            (system is not None, f"--bench {system}", own, "drop it, or see --set", _changed(_OF_ROWS, options)),
+            (system is not None, f"--bench {system}", own, "drop it, or see --set",
+             _changed(_OF_ROWS, options) | {"--form paper": options["form"] == _PAPER}),
             (options["answer"] == "generate", "--answer generate", "it concerns options by likelihood",
              "drop it, or add --answer likelihood", _changed(_BY_LIKELIHOOD, options)),
             (options["setting"] != "few_shot", f"--setting {options['setting']}", "its prompts show none",

@@ -87,12 +87,18 @@ def find_error_patterns(
     """
     if judge is None:
         return [_by_rule(prediction, without_context or {}) for prediction in wrong]
-    judged = judge.ask(error_prompts(wrong), read_error, what="error patterns", reminder=_templates("error").reminder)
+    templates = _templates("error", judge)
+    judged = judge.ask(
+        error_prompts(wrong, judge),
+        lambda reply: read_error(templates.closed(reply)),
+        what="error patterns",
+        reminder=templates.reminder,
+    )
     return [error or JudgedError(ErrorPattern.UNDECIDED, "the judge named no pattern") for error in judged]
 
 
-def error_prompts(wrong: Sequence[Prediction]) -> list[JudgePrompt]:
-    return [_templates("error").prompt(one, "prediction", one.gold, output=one.output) for one in wrong]
+def error_prompts(wrong: Sequence[Prediction], judge: Judge | None = None) -> list[JudgePrompt]:
+    return [_templates("error", judge).prompt(one, "prediction", one.gold, output=one.output) for one in wrong]
 
 
 def read_error(reply: str) -> JudgedError | None:
@@ -101,9 +107,11 @@ def read_error(reply: str) -> JudgedError | None:
     return None if pattern is None else JudgedError(pattern, without_closing(reply))
 
 
-def _templates(name: str) -> JobTemplates:
+def _templates(name: str, judge: Judge | None) -> JobTemplates:
     job = {"error": "error_pattern", "answer": "free_answer"}[name]
-    return load_templates(Path(__file__).with_name(f"{name}_prompts.yaml"), job)
+    return load_templates(
+        Path(__file__).with_name(f"{name}_prompts.yaml"), job, None if judge is None else judge.options.prompts
+    )
 
 
 def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> JudgedError:
@@ -153,7 +161,7 @@ def write_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError], judg
     relations = count_patterns(run, errors).items()
     counts = Counter(error.pattern for error in errors.values())
     content = {
-        "judge": judge.model_dump(include={"backend", "model"}),
+        "judge": judge.described,
         "estimated_by_rule": judge.backend == "rules",
         "counts": {pattern.value: counts[pattern] for pattern in ErrorPattern},
         "errors": [
@@ -209,15 +217,20 @@ class _JudgedAnswers(BaseModel):
 def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
     """Have a judge check a run's free answers, and keep its verdicts with the run; None: it named none, twice."""
     free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
-    templates = _templates("answer")
+    templates = _templates("answer", judge)
     prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
-    verdicts = judge.ask(prompts, read_verdict, what="free answers", reminder=templates.reminder)
+    verdicts = judge.ask(
+        prompts,
+        lambda reply: read_verdict(templates.closed(reply)),
+        what="free answers",
+        reminder=templates.reminder,
+    )
     judge.require_usable("free answers", sum(verdict is not None for verdict in verdicts), len(verdicts))
     answers = [
         _JudgedAnswer(dataset=p.dataset, id=p.id, output_sha256=_digest(p), verdict=verdict)
         for p, verdict in zip(free, verdicts, strict=True)
     ]
-    content = _JudgedAnswers(judge={"backend": options.backend, "model": options.model}, answers=answers)
+    content = _JudgedAnswers(judge=options.described, answers=answers)
     write_json(run.folder / JUDGED_FILE, with_checksums(content.model_dump()))
     return verdicts
 

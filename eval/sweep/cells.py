@@ -43,7 +43,8 @@ def _bench_name(sweep: Sweep, point: Point) -> str:
 
 def is_scored(sweep: Sweep, point: Point) -> bool:
     folder = bench_folder(sweep, point)
-    return folder is not None and (not point.evaluation.without_context or (folder / PATTERNS_FILE).is_file())
+    sorts = point.evaluation.without_context or point.errors
+    return folder is not None and (not sorts or (folder / PATTERNS_FILE).is_file())
 
 
 def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
@@ -70,7 +71,8 @@ def steps(sweep: Sweep, point: Point) -> Iterator[tuple[Point, list[str]]]:
     """
     trainer = trainer_of(sweep, point)
     untrained = point.train and not is_trained(sweep.out / trainer.name)
-    if point.build and (untrained or sweep.spec.bench == OWN_DATA) and not is_built_in(sweep.data_of(point)):
+    needs_data = untrained or sweep.spec.bench == OWN_DATA or _shows_own(point)
+    if point.build and needs_data and not is_built_in(sweep.data_of(point)):
         yield trainer, ["data", "build", *point.build, "--out", str(sweep.data_of(point))]
     if untrained:
         yield trainer, _train_arguments(sweep, trainer)
@@ -87,6 +89,13 @@ def steps(sweep: Sweep, point: Point) -> Iterator[tuple[Point, list[str]]]:
         bench = scored.name if scored else _bench_name(sweep, point)
         yield point, _eval_arguments(sweep, [point], without_context=True)
         yield point, ["errors", str(sweep.out / point.scored_in), "--bench", bench]
+    elif point.errors:
+        yield point, ["errors", str(sweep.out / point.scored_in), *point.errors]
+
+
+def _shows_own(point: Point) -> bool:
+    """Whether demonstrations come from the point's own data."""
+    return bool(point.build) and "few_shot" in point.eval_args
 
 
 def trainer_of(sweep: Sweep, point: Point) -> Point:
@@ -123,12 +132,17 @@ def _train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
 
 def _scored_together(sweep: Sweep, point: Point) -> list[Point]:
     """Return the points of one `d2e eval`: all decoders of a model that scores options, which share the prompts."""
-    words = [part for word in split_words("--eval-args", sweep.spec.eval_args) for part in word.split("=")]
+    given = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
+    words = [part for word in given for part in word.split("=")]
     single = {"--alpha", "--decoder", "--engine", "--launch"} & set(words) or point.evaluation.without_context
     if single or ("--answer", "likelihood") not in pairwise(words):
         return [point]
     bench = sweep.bench_of(point)
-    alike = (other for other in sweep.work if other.trained_in == point.trained_in and sweep.bench_of(other) == bench)
+    alike = (
+        other
+        for other in sweep.work
+        if (other.trained_in, other.eval_args, sweep.bench_of(other)) == (point.trained_in, point.eval_args, bench)
+    )
     return [other for other in alike if not other.evaluation.without_context and not is_scored(sweep, other)]
 
 
@@ -138,7 +152,8 @@ def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: b
     model = str(sweep.out / point.trained_in) if point.train else point.recipe.model.name
     bench = sweep.bench_of(point) or ()
     suites = ["--data", str(sweep.out / "data")] if builds_suites(sweep) and "--suite" in bench else []
-    arguments = ["eval", model, *bench, *suites, *split_words("--eval-args", sweep.spec.eval_args)]
+    arguments = ["eval", model, *bench, *suites, *split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
+    arguments += ["--demonstrations", str(sweep.data_of(point))] if _shows_own(point) else []
     if len(points) > 1:
         for other in points:
             decoding = other.decoding

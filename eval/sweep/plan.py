@@ -37,6 +37,7 @@ class Point:
         overrides: Overrides for `d2e train`, without the output folder; `recipe` has them.
         train: False to score the recipe's model without training.
         build: Arguments of `d2e data build` for its data; empty if the recipe names the data.
+        eval_args, errors: Arguments of `d2e eval`, after the sweep's, and of `d2e errors`; without, none are sorted.
         trained_in, scored_in: Names of the first points with the same training, and with the same decoding too.
     """
 
@@ -48,6 +49,8 @@ class Point:
     evaluation: Evaluation
     train: bool = True
     build: tuple[str, ...] = ()
+    eval_args: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     trained_in: str = ""
     scored_in: str = ""
 
@@ -64,7 +67,7 @@ class Point:
 
     def scoring(self) -> str:
         how = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"decoder": None}
-        return json.dumps(how | self.decoding.record(), sort_keys=True)
+        return json.dumps(how | self.decoding.record() | {"words": [self.eval_args, self.errors]}, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,8 @@ def _make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterat
             evaluations |= change.evaluations
         overrides = {key: filled(as_text(value)) for key, value in merged.items()}
         build = tuple(shlex.split(filled(" ".join([spec.build, *(change.build for change in changes)]))))
+        scored = tuple(shlex.split(filled(" ".join(change.eval_args for change in changes))))
+        errors = tuple(shlex.split(filled(" ".join(change.errors for change in changes))))
         if build:
             data = data_folder(folder, build)
             overrides.setdefault("data.train", json.dumps(str(data / "train.parquet")))
@@ -219,7 +224,7 @@ def _make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterat
             recipe = load_recipe(spec.recipe, [*words, f"{OUTPUT}={json.dumps(str(folder / name))}"])
             shown = {**values, EVALUATION: suffix.strip("-") or "default"}
             train = all(change.train for change in changes)
-            yield Point(name, suffix, shown, words, recipe, evaluation, train, build)
+            yield Point(name, suffix, shown, words, recipe, evaluation, train, build, scored, errors)
 
 
 def _with_named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:

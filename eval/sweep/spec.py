@@ -82,6 +82,8 @@ class Value(BaseModel):
 
     Attributes:
         build: Further words of `d2e data build`.
+        eval_args: Further words of `d2e eval`. With `--setting few_shot` the point's own data are the demonstrations.
+        errors: Words of `d2e errors`, which then sorts the wrong answers.
         train: False scores the recipe's model without training.
         evaluations: Added to the sweep's; the same suffix replaces the sweep's.
         not_with: Axis → values that this one is not combined with.
@@ -89,6 +91,8 @@ class Value(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     build: str = ""
+    eval_args: str = ""
+    errors: str = ""
     train: bool = True
     evaluations: dict[str, Evaluation] = Field(default_factory=dict)
     not_with: dict[str, list[str]] = Field(default_factory=dict)

@@ -183,6 +183,22 @@ def test_commands_are_listed_in_order_and_data_are_built_once() -> None:
     assert ood.endswith(f"--out runs/paper-tables/d2e,{QWEN}-ood --alpha 0.5")
 
 
+def test_the_plan_of_frozen_models_has_the_29_rows_of_table_2() -> None:
+    found = plan_sweep(read_spec(PLAN.replace("paper.yaml", "paper-frozen.yaml")), (), None, "frozen")
+    asked = {point.name: [" ".join(words) for _, words in steps(found, point)] for point in found.work}
+    assert len(asked) == 29
+    rows = [next(words for words in commands if words.startswith("eval ")) for commands in asked.values()]
+    assert [sum(f"--setting {name}" in row for row in rows) for name in ("few_shot", "zero_shot", "cot")] == [9, 9, 11]
+    assert sorted(row.split()[1] for row in rows if "--max-new-tokens 4096" in row) == [
+        "Qwen/QwQ-32B-Preview", "deepseek-ai/DeepSeek-R1"
+    ]  # fmt: skip
+    sorted_errors = {name for name, commands in asked.items() if commands[-1].startswith("errors ")}
+    models = (QWEN, "qwen1.5-14b", "llama-2-7b", "llama-2-13b", "deepseek-7b")
+    assert sorted_errors == {f"frozen,{model},cot" for model in models}
+    few = next(row for row in rows if "--setting few_shot" in row)
+    assert "--form paper --demonstrations runs/paper-frozen/data/suite-piper-10k" in few
+
+
 def test_a_scale_is_the_same_plan_with_another_model(tmp_path: Path) -> None:
     small, whole = plan(scale="smollm2-135m"), plan()
     assert {point.values["run"] for point in small.points} == {point.values["run"] for point in whole.points}
