@@ -13,7 +13,8 @@ from tests.command import output_of, refusal_of
 def counted(raw: Path, system: str) -> dict[str, list[str]]:
     """Row → cells of all parts of the printed table; the parts of a wide one are joined."""
     rows: dict[str, list[str]] = {}
-    for line in output_of("data", "stats", system, "--raw", raw).splitlines():
+    printed = output_of("data", "stats", system, "--raw", raw)
+    for line in filter(str.strip, printed.splitlines()):
         name, *cells = (part.strip() for part in line.split("  ") if part.strip())
         rows.setdefault(name, []).extend(cells)
     return rows
