@@ -131,7 +131,7 @@ def step_loader(trainer: D2ETrainer) -> tuple[DataLoader[Any], TokenBudgetSteps]
         warn(problem)
     costs, budget = costs.budgeted(train.micro_batch_tokens, args.micro_batch_rows)
     rank, processes = accelerator.process_index, accelerator.num_processes
-    balance = Balance.of_rows(trainer.recipe.data.balance, trainer.train_dataset)
+    balance = Balance.of(trainer.recipe.data.balance, trainer.train_dataset)
     draws = Draws(args.per_device_train_batch_size * processes, args.data_seed, train.rows_per_context, balance)
     steps = TokenBudgetSteps(costs, draws, budget, rank=rank, processes=processes)
     loader = DataLoader(

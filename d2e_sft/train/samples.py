@@ -41,7 +41,7 @@ def read_split(recipe: Recipe, split: Split) -> ReadSamples:
     )
     chosen = choose_samples(samples, limit, recipe.train.seed)
     if split == "training":
-        Balance.of(data.balance, [sample.subset for sample in chosen], file)
+        Balance.of(data.balance, ({"subset": sample.subset} for sample in chosen), file)
     if data.without_context:
         chosen = [sample.model_copy(update={"context": "", "refined_context": None}) for sample in chosen]
     return ReadSamples(len(samples), chosen, bad_rows)

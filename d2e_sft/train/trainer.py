@@ -398,7 +398,7 @@ class D2ETrainer(EvaluatingTrainer):
         if d2e.prefers and hasattr(self.train_dataset, "__len__"):
             check_pairs(self.train_dataset)
         if hasattr(self.train_dataset, "__len__"):
-            Balance.of_rows(self.recipe.data.balance, self.train_dataset)
+            Balance.of(self.recipe.data.balance, self.train_dataset)
         if d2e.needs_reference:
             self._add_reference(padding)
         if hasattr(self.train_dataset, "__len__"):

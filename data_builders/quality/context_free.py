@@ -86,11 +86,10 @@ def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree
         common = sum(len(sample.answers) / len(sample.options) for sample in samples) / len(samples)
     else:
         common = max(Counter(_folded(sample.answers[0]) for sample in samples).values()) / len(samples)
-    found = guesses(samples, seed)
-    accuracy = (
-        None if found is None else float(np.mean([g.is_right(row) for g, row in zip(found, samples, strict=True)]))
-    )
-    return ContextFree.of(samples, common, accuracy)
+    if (found := guesses(samples, seed)) is None:
+        return ContextFree.of(samples, common, None)
+    right = [_is_right(sample, answer) for sample, (answer, _) in zip(samples, found, strict=True)]
+    return ContextFree.of(samples, common, float(np.mean(right)))
 
 
 def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
@@ -144,29 +143,19 @@ def _regression() -> Any:
     return LogisticRegression(C=10.0, max_iter=1_000)
 
 
-@dataclass(frozen=True)
-class Guess:
-    """A row's answer by its question, learnt from rows with other contexts.
+Guess = tuple[str, float]  # an answer, empty if no question is alike, and how sure it is: 0 to 1
 
-    Attributes:
-        answers: The likeliest option or label, or a free answer, as a list of one; empty if no question is alike.
-        confidence: The share of the likeliest option, rescaled so that chance is 0; of free text the similarity of the
-            questions that have this answer, as a share of the most that they could have.
-    """
 
-    answers: list[str]
-    confidence: float
-
-    def is_right(self, sample: EventSample) -> bool:
-        if sample.candidates:
-            return bool(self.answers) and self.answers[0] in sample.answers
-        return bool(self.answers) and _folded(self.answers[0]) in map(_folded, sample.answers)
+def _is_right(sample: EventSample, answer: str) -> bool:
+    same = str if sample.candidates else _folded
+    return same(answer) in map(same, sample.answers)
 
 
 def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None:
-    """Return the guess for each row of one dataset and format; None with fewer than ten contexts.
+    """Return what the questions of other contexts make of each row of one dataset and format; None for too few.
 
-    Training rows teach, or all rows if there are none. No row teaches a row with the same context, nor itself.
+    Training rows teach, or all rows if there are none. An option's confidence is its share, rescaled so that chance
+    is 0; that of free text is the similarity of the questions with this answer, as a share of the most it could be.
     """
     if len({sample.context for sample in samples}) < 2 * FOLDS:
         return None
@@ -175,32 +164,26 @@ def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None
     contexts = [sample.context for sample in samples]
     teaches = np.array([sample.split == "train" for sample in samples])
     teaches = teaches if teaches.any() else ~teaches
-    found = list[Guess | None]([None] * len(samples))
+    found, guessed = dict[int, Guess](), _chosen if samples[0].candidates else _borrowed
     for known, asked in GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts):
         parts = [[samples[place] for place in places] for places in (known[teaches[known]], asked)]
-        if not all(parts):
+        if not parts[0]:
             return None
-        for place, guess in zip(asked, (_chosen if samples[0].candidates else _borrowed)(*parts), strict=True):
-            found[place] = guess
-    return [guess for guess in found if guess is not None]
+        found |= zip(asked.tolist(), guessed(*parts), strict=True)
+    return [found[place] for place in range(len(samples))]
 
 
 def guess_habits(samples: Sequence[EventSample], data: str) -> list[Guess]:
-    """Return the guess for each row of any datasets and formats, by its training rows; `data` names them in messages.
-
-    Rows of a dataset and format with fewer than ten contexts have none. UserError if no row has one.
-    """
+    """Return the guess for each row of any datasets and formats; UserError without any. `data` is for messages."""
     require_sklearn(f"{data}: --by questions")
-    groups = dict[tuple[str, str], list[int]]()
+    groups, made = dict[tuple[str, str], list[int]](), [("", 0.0)] * len(samples)
     for place, sample in enumerate(samples):
         groups.setdefault((sample.dataset, sample.format), []).append(place)
-    made, few = [Guess([], 0.0)] * len(samples), list[str]()
-    for (dataset, fmt), places in groups.items():
-        found = guesses([samples[place] for place in places])
-        if found is None:
-            few.append(f"{len(places):,} rows of {dataset} ({fmt})")
-        for place, guess in zip(places, found or (), strict=False):
+    found = {key: guesses([samples[place] for place in places]) for key, places in groups.items()}
+    for key, places in groups.items():
+        for place, guess in zip(places, found[key] or (), strict=False):
             made[place] = guess
+    few = [f"{len(groups[key]):,} rows of {key[0]} ({key[1]})" for key, own in found.items() if own is None]
     problem = f"{data}: fewer than {2 * FOLDS} different contexts in {', '.join(few)}"
     if len(few) == len(groups):
         raise UserError(f"{problem}; no question can be guessed from others", "add rows, or ask a model: --model NAME")
@@ -229,13 +212,13 @@ def _chosen(known: Sequence[EventSample], asked: Sequence[EventSample]) -> list[
         start, best, chance = start + len(own), int(np.argmax(own)), 1 / len(own)
         share, chance = (own[best], 0.5) if row.format == "mcq" else (own[best] / own.sum(), chance)
         confidence = max(0.0, (share - chance) / (1 - chance)) if chance < 1 else 1.0
-        made.append(Guess([row.candidates[best]], float(confidence)))
+        made.append((row.candidates[best], float(confidence)))
     return made
 
 
 def _likely(known: Any, right: Any, asked: Any) -> Any:
-    """The probability that each asked text is right; all known ones may be, or none."""
-    if len(set(right.tolist())) < 2:
+    """The probability that each asked text is right."""
+    if len(set(right.tolist())) < 2:  # all known ones are, or none
         return np.full(asked.shape[0], float(right[0]))
     return _regression().fit(known, right).predict_proba(asked)[:, 1]
 
@@ -251,12 +234,9 @@ def _borrowed(known: Sequence[EventSample], asked: Sequence[EventSample]) -> lis
         votes = dict[str, float]()
         for place in sorted(voters, key=lambda place: -like[place]):
             votes[answers[place]] = votes.get(answers[place], 0.0) + float(like[place])
-        if not votes:
-            made.append(Guess([], 0.0))
-            continue
-        best = max(votes, key=lambda answer: votes[answer])
-        place = next(place for place in voters if answers[place] == best)
-        made.append(Guess(known[int(place)].answers[:1], min(1.0, votes[best] / len(voters))))
+        best = max(votes, key=lambda answer: votes[answer], default="")
+        said = next((known[int(place)].answers[0] for place in voters if answers[place] == best), "")
+        made.append((said, min(1.0, votes.get(best, 0.0) / max(1, len(voters)))))
     return made
 
 

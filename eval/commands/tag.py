@@ -21,6 +21,7 @@ from eval.commands.evaluate import evaluate
 from eval.run.options import EvalOptions
 
 # Options of `d2e eval` that mean the same here.
+_OF_QUESTIONS = {"data", "by", "out", "threshold", "overwrite"}
 _OF_EVAL = ("form", "prompt_set", "max_new_tokens", "engine")
 
 
@@ -98,12 +99,13 @@ def tag(
     if not overwrite:
         _refuse_tagged(data, rows)
     samples = [row for own in rows.values() for row in own]
-    if model is None:
-        tagged, tags = _by_questions(samples, lent("guess_habits")(samples, str(data)), options["threshold"])
-    else:
-        with collector_paused():
-            from eval.run.habits import ClosedBook, TagRule
+    with collector_paused():
+        from eval.run.habits import ClosedBook, TagRule, tagged_by_questions
 
+    if model is None:
+        guesses = lent("guess_habits")(samples, str(data))
+        tagged, tags = tagged_by_questions(samples, guesses, options["threshold"])
+    else:
         rule = TagRule(**{name: options.pop(name) for name in ("confidence", "threshold", "samples", "shots")})
         asked = ClosedBook(model, EvalOptions(**options), rule)
         with on_sigterm("what is answered is kept, and the same command resumes"):
@@ -119,42 +121,16 @@ def tag(
 
 
 def _check_options(by: str, model: str | None) -> None:
-    """Raise an error if no model is named that shall be asked, or options are given that ask one."""
+    """Raise an error if the model to ask is not named, or options of a model are given and none is asked."""
     context = click.get_current_context()
-    if by == "model":
-        if model is None:
-            raise click.MissingParameter(
-                "Name a model, or take the habit of the rows themselves: --by questions.",
-                context,
-                next(one for one in context.command.params if one.name == "model"),
-            )
-        return
-    used = {"data", "by", "out", "threshold", "overwrite"}
-    on_command_line = ParameterSource.COMMANDLINE
-    given = [
-        one.opts[0]
-        for one in context.command.params
-        if one.name not in used and context.get_parameter_source(str(one.name)) is on_command_line
-    ]
-    if given:
-        raise UserError(f"--by questions with {', '.join(given)}: no model is asked", f"drop {' and '.join(given)}")
-
-
-def _by_questions(
-    samples: Sequence[EventSample], found: Sequence[Any], threshold: float
-) -> tuple[list[EventSample], dict[str, Any]]:
-    """Return the rows with the habits of their own questions, and what the manifest says of them."""
-    with collector_paused():
-        from eval.run.habits import Habit, relate, with_habits
-
-    tag = {"by": "questions", "threshold": threshold}
-    habits = [
-        relate(row, guess.answers, guess.confidence, threshold, right=guess.is_right(row))
-        if guess.answers
-        else Habit([], None, "unknown")
-        for row, guess in zip(samples, found, strict=True)
-    ]
-    return with_habits(samples, habits, tag), tag
+    params = {str(one.name): one for one in context.command.params}
+    if by == "model" and model is None:
+        hint = "Name a model, or take the habit of the rows themselves: --by questions."
+        raise click.MissingParameter(hint, context, params["model"])
+    given = [name for name in params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if by == "questions" and (of_model := [params[name].opts[0] for name in given if name not in _OF_QUESTIONS]):
+        options = ", ".join(of_model)
+        raise UserError(f"--by questions with {options}: no model is asked", f"drop {options}, or --by questions")
 
 
 def _refuse_tagged(data: Path, rows: Mapping[str, Sequence[EventSample]]) -> None:

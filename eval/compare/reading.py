@@ -1,16 +1,14 @@
 """When a training starts to use the context: its compute until most conflict rows are right, and where it ends.
 
-A curve is the accuracy of one training, answered in one way, over its evaluations. It *reads* at a threshold (70 %)
-from the first evaluation that reaches it in the first fifth of the curve whose mean reaches it. A fifth, since
-accuracies of small subsets jump from one evaluation to the next, and many models forget again what they had learnt: to
-ask for all later evaluations would call them models that never read. Its *plateau* is the mean of its last fifth. A
-training that reads, and whose plateau is below the threshold, has *lost* it again.
+A curve is the accuracy of one training, answered in one way, over its evaluations. It *reads* at a threshold from the
+first evaluation that reaches it, in the first fifth of the curve whose mean reaches it. A fifth, since accuracies of
+small subsets jump, and many models forget again what they had learnt: asking for all later evaluations would call them
+models that never read. Its *plateau* is the mean of its last fifth; a training that reads, and whose plateau is below
+the threshold, has *lost* it again.
 
-A variant is a combination of values of the axes, with a decoder. Its seeds give the compute until they read as times
-to an event; those that never read are censored where they end. The share that reads by some compute is the
-Kaplan–Meier estimate (Kaplan and Meier 1958). Variants are compared with the reference by the log-rank test (Mantel
-1966), of few seeds by all its permutations. Plateaus are compared by a paired t-test over common seeds (Student 1908).
-P-values are corrected for all variants of a setting (Holm 1979).
+Seeds that never read are censored at their end: shares are Kaplan and Meier's (1958), compared by the log-rank test
+(Mantel 1966). Plateaus are compared by a paired t-test over seeds. P-values are corrected for the variants of a
+setting (Holm 1979). A variant is a combination of values of the axes, with a decoder.
 """
 
 from __future__ import annotations
@@ -44,8 +42,10 @@ SEED = "seed"
 WITHOUT_CONTEXT = "without_context"  # the decoder of rows that were answered without it
 ACCURACIES = ("aligned", "conflict")
 THRESHOLDS = (0.5, 0.7)
+_ROUNDED = 1e-9  # of a mean of shares
 _FEW = 300  # permutations, as of five seeds against five
 VERDICT = 0.7  # the threshold of verdicts and of the picture
+_AT = f"{100 * VERDICT:.0f} %"
 COMPUTE = {"cpu_seconds": (1.0, "CPU s"), "tokens": (1e6, "M tokens")}  # column → unit
 _ONSETS = (
     "Compute until a training reads: until the first evaluation at the threshold, in the first fifth of the curve "
@@ -100,9 +100,6 @@ def typed(name: str) -> Any:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else name
 
 
-# One curve -----------------------------------------------------------------------------------------------------------
-
-
 def fifth(curve: DataFrame) -> int:
     """Return the number of evaluations in a fifth of a curve, at least one."""
     return max(1, round(len(curve) / 5))
@@ -117,7 +114,7 @@ def reads_at(curve: DataFrame, threshold: float) -> int | None:
     """Return the place of the evaluation from which a curve reads; None if it never does."""
     values, width = curve["conflict"].to_numpy(float), fifth(curve)
     means = np.convolve(values, np.ones(width) / width, "valid")
-    enough = threshold - 1e-9  # a mean of shares is rounded
+    enough = threshold - _ROUNDED
     if not (means >= enough).any():
         return None
     start = int(np.argmax(means >= enough))
@@ -128,9 +125,6 @@ def a_step(curves: Sequence[DataFrame], column: str) -> float:
     """Return the compute of a training step, the median over curves; 0 without a step."""
     ends = [own.iloc[-1] for own in curves]
     return float(np.median([end[column] / end["step"] for end in ends if end["step"]] or [0.0]))
-
-
-# The seeds of a variant ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -157,7 +151,7 @@ class Onset:
         return cls(
             [rate * int(own["step"].iloc[at]) for own, at in pairs if at is not None],
             [rate * int(own["step"].iloc[-1]) for own, at in pairs if at is None],
-            sum(at is not None and plateau(own) < threshold for own, at in pairs),
+            sum(at is not None and plateau(own) < threshold - _ROUNDED for own, at in pairs),
         )
 
     @property
@@ -168,24 +162,15 @@ class Onset:
         """Return how many seeds are still in training and do not read yet, just before some compute."""
         return sum(value >= compute for value in (*self.reached, *self.censored))
 
-    def data(self) -> Any:
-        """Return the times as SciPy takes them."""
-        from scipy.stats import CensoredData
+    def estimate(self) -> Any:
+        """Return Kaplan and Meier's estimate, `cdf` of the share that reads, as SciPy has it."""
+        from scipy.stats import CensoredData, ecdf
 
-        return CensoredData(uncensored=self.reached, right=self.censored)
-
-    def shares(self) -> tuple[list[float], list[float]]:
-        """Return the compute at which the share of seeds that read changes, and the share from there on."""
-        from scipy.stats import ecdf
-
-        found = ecdf(self.data()).cdf
-        return [float(x) for x in found.quantiles], [float(share) for share in found.probabilities]
+        return ecdf(CensoredData(uncensored=self.reached, right=self.censored))
 
     def median(self) -> Interval:
         """Return the median with its interval (Brookmeyer and Crowley 1982); infinite where half never read."""
-        from scipy.stats import ecdf
-
-        survival = ecdf(self.data()).sf
+        survival = self.estimate().sf
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the interval is undefined where all or none read
             bounds = survival.confidence_interval(LEVEL, method="log-log")
@@ -201,32 +186,27 @@ class Onset:
 def log_rank(own: Onset, base: Onset) -> Difference | None:
     """Compare two variants, each of two seeds or more; `mean` is above 0 if `own` reads sooner. None if no seed reads.
 
-    The p-value of few seeds is that of all permutations, since the normal approximation calls differences of three
-    seeds against three significant, which cannot be.
+    The p-value of few seeds is that of all permutations: by the normal approximation three seeds could be decided.
     """
     if min(own.seeds, base.seeds) < 2 or not (own.reached or base.reached):
         return None
-    from scipy.stats import logrank, permutation_test
+    from scipy.stats import CensoredData, logrank, permutation_test
 
     times = np.array([*own.reached, *own.censored, *base.reached, *base.censored])
-    groups = (own.reached, own.censored, base.reached, base.censored)
-    reads = np.repeat([True, False, True, False], [len(group) for group in groups])
-    places = np.arange(own.seeds + base.seeds)
+    reads = np.array([kind for one in (own, base) for kind in [True] * len(one.reached) + [False] * len(one.censored)])
 
-    def compared(first: Any, second: Any) -> Any:
-        parts = [Onset([*times[at[reads[at]]]], [*times[at[~reads[at]]]], 0).data() for at in (first, second)]
-        return logrank(*parts)
+    def test(*groups: Any) -> Any:
+        return logrank(*(CensoredData(times[at][reads[at]], right=times[at][~reads[at]]) for at in groups))
 
-    def statistic(first: Any, second: Any) -> float:
-        return float(np.nan_to_num(compared(first, second).statistic))  # NaN where all read at the same compute
+    def statistic(*groups: Any) -> float:
+        return float(np.nan_to_num(test(*groups).statistic))  # NaN where all read at the same compute
 
-    parts = (places[: own.seeds], places[own.seeds :])
+    parts = np.split(np.arange(len(times)), [own.seeds])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        if math.comb(own.seeds + base.seeds, own.seeds) <= _FEW:
+        p = np.nan_to_num(test(*parts).pvalue, nan=1.0)
+        if math.comb(len(times), own.seeds) <= _FEW:
             p = permutation_test(parts, statistic, n_resamples=np.inf, vectorized=False).pvalue
-        else:
-            p = np.nan_to_num(compared(*parts).pvalue, nan=1.0)
         return Difference(statistic(*parts), -math.inf, math.inf, float(p))
 
 
@@ -235,23 +215,19 @@ class Contrast:
     """A variant compared with the reference.
 
     Attributes:
-        seeds: Seeds that both have.
-        cost: Compute per step, as a multiple of the reference's.
         onsets: Threshold → log-rank test.
-        plateaus: Accuracy, also of further datasets → difference of the plateaus, paired by seed.
+        plateaus: Accuracy, also of further datasets → difference of the plateaus, paired by seed; of several pairs.
     """
 
-    seeds: int
-    cost: float
     onsets: dict[float, Difference]
     plateaus: dict[str, Difference]
 
     @property
-    def verdict(self) -> dict[str, Difference]:
-        """Return what is decided: `sooner` or `later` (at 70 %), `higher` or `lower` (conflict plateau)."""
-        found = {("sooner", "later"): self.onsets.get(VERDICT), ("higher", "lower"): self.plateaus.get("conflict")}
-        decided = {words: one for words, one in found.items() if one is not None and one.significant}
-        return {words[one.mean < 0]: one for words, one in decided.items()} if self.seeds > 1 else {}
+    def verdict(self) -> list[str]:
+        """Return what is decided, such as `reads 70 % sooner` and `ends higher` (conflict accuracy)."""
+        reads, ends = self.onsets.get(VERDICT), self.plateaus.get("conflict")
+        words = [f"reads {_AT} {'sooner' if reads.mean > 0 else 'later'}"] if reads and reads.significant else []
+        return words + ([f"ends {'higher' if ends.mean > 0 else 'lower'}"] if ends and ends.significant else [])
 
 
 @dataclass(frozen=True)
@@ -272,15 +248,13 @@ class Setting:
     curves: dict[str, dict[Any, DataFrame]]
     compared: dict[str, Contrast]
 
-    @classmethod
-    def of(cls, name: str, reference: str, rows: DataFrame) -> Setting:
-        curves: dict[str, dict[Any, DataFrame]] = {}
-        for (variant, seed), own in rows.groupby(["variant", SEED], sort=False):
-            curves.setdefault(str(variant), {})[seed] = own.sort_values("step")
-        return cls(name, reference, rows, curves, _contrasts(curves, reference))
-
     def onset(self, variant: str, threshold: float, column: str = "cpu_seconds") -> Onset:
         return Onset.of(list(self.curves[variant].values()), threshold, column)
+
+    def cost(self, variant: str) -> float:
+        """Return the compute of a step, as a multiple of the reference's."""
+        own, base = (a_step(list(self.curves[name].values()), "cpu_seconds") for name in (variant, self.reference))
+        return own / base if own and base else math.nan
 
     def counts(self, variant: str, column: str) -> bool:
         """Whether all rows of a variant have this measure of compute."""
@@ -311,8 +285,11 @@ def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[R
         base = own[is_reference & (own["decoder"] == PLAIN)]
         if len(base):
             name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))
-            shown = own[own["decoder"] != WITHOUT_CONTEXT]
-            made.append(Setting.of(name, str(base["variant"].iloc[0]), shown))
+            shown, first = own[own["decoder"] != WITHOUT_CONTEXT], str(base["variant"].iloc[0])
+            curves: dict[str, dict[Any, DataFrame]] = {}
+            for (variant, seed), curve in shown.groupby(["variant", SEED], sort=False):
+                curves.setdefault(str(variant), {})[seed] = curve.sort_values("step")
+            made.append(Setting(name, first, shown, curves, _contrasts(curves, first)))
     return made
 
 
@@ -377,48 +354,37 @@ def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) ->
         if variant == reference or not pairs:
             continue
         tests = {at: log_rank(*(Onset.of(list(side.values()), at) for side in (by_seed, bases))) for at in THRESHOLDS}
-        onsets = {at: test for at, test in tests.items() if test is not None}
-        keys = accuracies([one for pair in pairs for one in pair])
+        keys = accuracies([one for pair in pairs for one in pair]) if len(pairs) > 1 else []
         plateaus = {key: paired([plateau(own, key) - plateau(base, key) for base, own in pairs]) for key in keys}
-        rates = [a_step([pair[side] for pair in pairs], "cpu_seconds") for side in (0, 1)]
-        made[variant] = Contrast(len(pairs), rates[1] / rates[0] if all(rates) else math.nan, onsets, plateaus)
-    tested = [contrast for contrast in made.values() if contrast.seeds > 1]
-    groups: list[list[dict[Any, Difference]]] = [[one.onsets for one in tested], [one.plateaus for one in tested]]
-    for tests_of in groups:
-        for key in dict.fromkeys(key for own in tests_of for key in own):
-            having = [own for own in tests_of if key in own]
+        made[variant] = Contrast({at: test for at, test in tests.items() if test is not None}, plateaus)
+    for tested in ([one.onsets for one in made.values()], [one.plateaus for one in made.values()]):
+        groups: list[dict[Any, Difference]] = list(tested)
+        for key in dict.fromkeys(key for own in groups for key in own):
+            having = [own for own in groups if key in own]
             for own, p in zip(having, holm([own[key].p_value for own in having]), strict=True):
                 own[key] = replace(own[key], adjusted_p=float(p))
     return made
 
 
-# Words and tables ----------------------------------------------------------------------------------------------------
-
-
 def verdicts(setting: Setting) -> list[str]:
     """Return a line about the reference, one for each decided variant, and the number of undecided ones."""
-    name, at = setting.reference, f"{100 * VERDICT:.0f} %"
-    base = setting.onset(name, VERDICT)
-    lost = f", {base.lost} of them lost it again" if base.lost else ""
-    ends = percent(float(np.mean(setting.plateaus(name)["conflict"])))
-    lines = [
-        f"{name}: {len(base.reached)} of {base.seeds} seeds read {at} of the conflict rows{lost}; "
-        f"median {_compute(base.median(), 1.0)} CPU seconds; plateau {ends} %"
-    ]
-    tested = {name: contrast for name, contrast in setting.compared.items() if contrast.seeds > 1}
-    decided = [name for name, contrast in tested.items() if contrast.verdict]
-    for variant in sorted(decided, key=lambda name: -tested[name].plateaus["conflict"].mean):
-        contrast, parts = tested[variant], list[str]()
-        for word, test in contrast.verdict.items():
-            if word in ("sooner", "later"):
-                own = setting.onset(variant, VERDICT)
-                when = f"median {_compute(own.median(), 1.0)} CPU seconds, p {corrected_p(test)}"
-                parts.append(f"reads {at} {word} than {name} ({len(own.reached)} of {own.seeds} seeds, {when})")
-            else:
-                parts.append(f"ends {word} than {name} ({points(test, star=False)}, p {corrected_p(test)})")
-        lines.append(f"{variant} {' and '.join(parts)}; {contrast.seeds} seeds")
-    if left := len(tested) - len(decided):
-        lines.append(f"not decided against {name}: {left} of {len(tested)} variants of several seeds")
+
+    def onset(variant: str) -> str:
+        own = setting.onset(variant, VERDICT)
+        lost = f" ({own.lost} lost it again)" if own.lost else ""
+        when = f"median {_compute(own.median(), 1.0)} CPU seconds"
+        return f"{len(own.reached)} of {own.seeds} seeds read {_AT} of conflict rows{lost}, {when}"
+
+    first, compared = setting.reference, {name: one for name, one in setting.compared.items() if one.plateaus}
+    ends = percent(float(np.mean(setting.plateaus(first)["conflict"])))
+    lines = [f"{first}: {onset(first)}; plateau {ends} %"]
+    decided = {name: one for name, one in compared.items() if one.verdict}
+    for name, one in sorted(decided.items(), key=lambda item: -item[1].plateaus["conflict"].mean):
+        change, sooner = one.plateaus["conflict"], corrected_p(one.onsets.get(VERDICT))
+        apart = f"plateau {points(change, star=False)}, p {corrected_p(change)}"
+        lines.append(f"{name} {' and '.join(one.verdict)} than {first}: {onset(name)}, p {sooner}; {apart}")
+    if left := len(compared) - len(decided):
+        lines.append(f"not decided against {first}: {left} of {len(compared)} variants of several seeds")
     return lines
 
 
@@ -435,8 +401,7 @@ def onset_table(setting: Setting) -> Table:
                 _compute(setting.onset(name, at, column).median(), unit) if setting.counts(name, column) else NONE
                 for column, (unit, _) in units.items()
             ]
-            test = None if contrast is None or contrast.seeds < 2 else contrast.onsets.get(at)
-            p = "" if name == setting.reference else corrected_p(test)
+            p = corrected_p(None if contrast is None else contrast.onsets.get(at))
             lines.append([name, percent(at), f"{len(own.reached)} of {own.seeds}", str(own.lost), *medians, p])
     until = [f"{unit} until" for _, unit in units.values()]
     return Table.of(["variant", "threshold", "seeds that read", "lost", *until, "p"], lines, _ONSETS)
@@ -448,16 +413,18 @@ def plateau_table(setting: Setting) -> Table:
     has_datasets = any("_" in key for own in found.values() for key in own)
     lines = []
     for name, own in found.items():
-        contrast = setting.compared.get(name)
-        cost = 1.0 if name == setting.reference else math.nan if contrast is None else contrast.cost
+        contrast, cost = setting.compared.get(name), setting.cost(name)
         for key, values in own.items():
             subset, _, dataset = key.partition("_")
-            is_tested = contrast is not None and contrast.seeds > 1
-            change = contrast.plateaus.get(key) if contrast is not None and is_tested else None
+            change = None if contrast is None else contrast.plateaus.get(key)
             of = [subset, dataset] if has_datasets else [subset]
-            apart = ["", ""] if name == setting.reference else [points(change, star=False), corrected_p(change)]
-            shown = NONE if math.isnan(cost) else f"{cost:.1f}"
-            lines.append([name, str(len(values)), shown, *of, percent(float(np.mean(values))), *apart])
+            shown = [
+                str(len(values)),
+                NONE if math.isnan(cost) else f"{cost:.1f}",
+                *of,
+                percent(float(np.mean(values))),
+            ]
+            lines.append([name, *shown, points(change, star=False), corrected_p(change)])
     columns = ["variant", "seeds", "cost", "subset", *(["dataset"] if has_datasets else []), "plateau", "Δ", "p"]
     return Table.of(columns, lines, _PLATEAUS)
 

@@ -88,6 +88,17 @@ def with_habits(samples: Sequence[EventSample], habits: Sequence[Habit], tag: Ma
     ]
 
 
+def tagged_by_questions(
+    rows: Sequence[EventSample], guesses: Sequence[tuple[str, float]], threshold: float
+) -> tuple[list[EventSample], dict[str, Any]]:
+    """Return the rows tagged with what their questions predict and how sure that is, and the tag."""
+    habits, tag = list[Habit](), {"by": "questions", "threshold": threshold}
+    for row, (said, sure) in zip(rows, guesses, strict=True):
+        right = any(is_same_answer(said, answer) for answer in row.answers)
+        habits.append(relate(row, [said], sure, threshold, right=right) if said else Habit([], None, "unknown"))
+    return with_habits(rows, habits, tag), tag
+
+
 class ClosedBook:
     """A model that is asked without contexts; of its options the engine, the wording and the length of answers matter.
 

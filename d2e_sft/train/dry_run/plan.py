@@ -164,7 +164,7 @@ def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> D
         random.Random(0).shuffle(order)
         micro_batches = [order[start : start + size] for start in range(0, len(rows), size)]
         return DrawnSamples(micro_batches, longest[:size], steps.accumulation, [])
-    balance = Balance.of_rows(recipe.data.balance, rows)
+    balance = Balance.of(recipe.data.balance, rows)
     draws = Draws(train.batch_size, train.seed, train.rows_per_context, balance)
     counted, budget = costs.budgeted(train.micro_batch_tokens, steps.micro_batch)
     epoch = list(TokenBudgetSteps(counted, draws, budget, processes=steps.processes))

@@ -147,46 +147,38 @@ def onset_chart(setting: Setting, variants: Sequence[str], threshold: float = VE
     panel, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.6, height])
     onsets = {name: setting.onset(name, threshold) for name in variants}
     for index, (name, own) in enumerate(onsets.items()):
-        places, shares = own.shares()
-        last = max([*own.reached, *own.censored])
-        places, shares = [0.0, *places, last], [0.0, *shares, shares[-1]]
+        shares, last = own.estimate().cdf, max([*own.reached, *own.censored])
+        places = [0.0, *shares.quantiles, last]
+        heights = [0.0, *(100 * shares.probabilities), 100 * shares.probabilities[-1]]
         colour, line = COLOURS[index % len(COLOURS)], LINES[index // len(COLOURS) % len(LINES)]
-        heights = [100 * share for share in shares]
         panel.step(places, heights, where="post", color=colour, linestyle=line, linewidth=1.8, label=legend_name(name))
         ends = [heights[bisect_right(places, end) - 1] for end in own.censored]
         panel.plot(own.censored, ends, linestyle="none", marker="|", color=colour, markersize=9, markeredgewidth=1.5)
-    panel.set_ylim(-3, 103)
     panel.margins(x=0.03)
-    panel.set_ylabel(f"seeds that read {100 * threshold:.0f} %, percent", fontsize=9)
+    panel.set(ylim=(-3, 103), ylabel=f"seeds that read {100 * threshold:.0f} %, percent")
     panel.grid(color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)
     ticks = [tick for tick in panel.get_xticks() if 0 <= tick <= panel.get_xlim()[1]]
     for index, own in enumerate(onsets.values()):
         for tick in ticks:
-            colour = COLOURS[index % len(COLOURS)]
-            below.text(tick, index, str(own.at_risk(tick)), color=colour, fontsize=8, ha="center", va="center")
-    below.set_ylim(len(variants) - 0.5, -0.5)
-    below.set_yticks([])
+            how: Any = {"color": COLOURS[index % len(COLOURS)], "fontsize": 8, "ha": "center", "va": "center"}
+            below.text(tick, index, str(own.at_risk(tick)), **how)
+    below.set(ylim=(len(variants) - 0.5, -0.5), yticks=[], xlabel="CPU seconds of training")
     below.set_title("still in training and not reading yet", loc="left", fontsize=8, pad=2)
     below.tick_params(length=0)
-    for side in below.spines.values():
-        side.set_visible(False)
-    below.set_xlabel("CPU seconds of training", fontsize=9)
+    below.spines[:].set_visible(False)
     figure.legend(loc="outside upper left", frameon=False, handlelength=2.6, fontsize=9)
     return figure
 
 
 def own_variants(sweep: Sweep, setting: Setting) -> list[str]:
     """Return the variants that are decoded as their recipe says, the reference first."""
-    decoders = dict[tuple[Any, ...], str]()
-    for point in sweep.points:
-        alpha = point.recipe.decoding.alpha
-        values = tuple(typed(value) for value in sweep.axes_of(point).values())
-        decoders.setdefault(values, f"d2e:alpha={alpha:g}" if alpha > 0 else PLAIN)
+    alphas = {tuple(map(typed, sweep.axes_of(one).values())): one.recipe.decoding.alpha for one in sweep.points}
     shown = {setting.reference: None}
     for name, by_seed in setting.curves.items():
         row = next(iter(by_seed.values())).iloc[-1]
-        if decoders.get(tuple(row[axis] for axis in sweep.spec.axes), PLAIN) == row["decoder"]:
+        alpha = alphas.get(tuple(row[axis] for axis in sweep.spec.axes), 0.0)
+        if row["decoder"] == (f"d2e:alpha={alpha:g}" if alpha > 0 else PLAIN):
             shown[name] = None
     return list(shown)
 

@@ -125,7 +125,7 @@ def test_a_balanced_epoch_shows_conflict_rows_at_their_share_and_all_of_them_equ
 ) -> None:
     # 4 conflict and 36 aligned rows, and 10 others; every second row has one of five contexts.
     subsets: list[Any] = ["conflict"] * 4 + ["aligned"] * 36 + ["unknown"] * 5 + [None] * 5
-    balance = Balance.of(share, subsets, "rows")
+    balance = Balance.of(share, [{"subset": subset} for subset in subsets])
     costs = TokenCosts([1] * 50, contexts=[i % 5 if i % 2 else (i,) for i in range(50)])
     draws, in_all = Draws(8, 1, rows_per_context, balance), Counter[int]()
     for epoch in range(40):

@@ -31,9 +31,8 @@ def test_a_free_answer_is_what_the_same_question_has_elsewhere() -> None:
     found = guesses(rows)
     assert found is not None
     habits = [THINGS[[*THINGS][number % 2]] for number in range(40)]
-    assert [guess.answers for guess in found] == [[habit] for habit in habits], "also where the row itself disagrees"
-    assert [guess.is_right(row) for guess, row in zip(found, rows, strict=True)] == [n % 10 > 0 for n in range(40)]
-    assert all(0.6 < guess.confidence <= 1 for guess in found)
+    assert [said for said, _ in found] == habits, "also where the row itself disagrees"
+    assert all(0.6 < sure <= 1 for _, sure in found)
 
 
 def test_rows_with_the_same_context_do_not_teach_each_other() -> None:
@@ -42,7 +41,7 @@ def test_rows_with_the_same_context_do_not_teach_each_other() -> None:
     rows = [make_sample(n, **fields[n // 2]) for n in range(40)]
     found = guesses(rows)
     assert found is not None
-    assert not any(guess.is_right(row) for guess, row in zip(found, rows, strict=True))
+    assert not any(said in row.answers for (said, _), row in zip(found, rows, strict=True))
 
 
 def test_test_rows_are_tagged_by_the_training_rows() -> None:
@@ -50,7 +49,7 @@ def test_test_rows_are_tagged_by_the_training_rows() -> None:
     rows = [*stories(40, conflict=10), *stories(20, conflict=1, split="test")]
     found = guesses(rows)
     assert found is not None
-    assert {guess.answers[0] for guess in found[40:]} == set(THINGS.values())
+    assert {said for said, _ in found[40:]} == set(THINGS.values())
 
 
 def test_labels_and_options_have_the_likeliest_one() -> None:
@@ -66,8 +65,7 @@ def test_labels_and_options_have_the_likeliest_one() -> None:
     labels = [labelled(number) for number in range(40)]
     found = guesses(labels)
     assert found is not None
-    assert [guess.answers[0] for guess in found] == ["negative" if n % 2 else "positive" for n in range(40)]
-    assert [guess.is_right(row) for guess, row in zip(found, labels, strict=True)].count(False) == 1
+    assert [said for said, _ in found] == ["negative" if n % 2 else "positive" for n in range(40)]
     options = [
         make_sample(n, format="scq", options=[f"rain {n}", f"sun {n}"], answers=[f"{'sun' if n == 5 else 'rain'} {n}"],
                     question="What came?", context=f"{n}.")
@@ -75,8 +73,8 @@ def test_labels_and_options_have_the_likeliest_one() -> None:
     ]  # fmt: skip
     chosen = guesses(options)
     assert chosen is not None
-    assert [guess.answers for guess in chosen] == [[f"rain {n}"] for n in range(40)]
-    assert min(guess.confidence for guess in chosen) > 0.5
+    assert [said for said, _ in chosen] == [f"rain {n}" for n in range(40)]
+    assert min(sure for _, sure in chosen) > 0.5
 
 
 def test_too_few_contexts_have_no_habit_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,5 +82,5 @@ def test_too_few_contexts_have_no_habit_and_are_named(capsys: pytest.CaptureFixt
     with pytest.raises(UserError, match=r"data: fewer than 10 different contexts in 4 rows of few \(qa\)"):
         guess_habits(few, "data")
     found = guess_habits([*few, *stories(20, conflict=10)], "data")
-    assert [bool(guess.answers) for guess in found] == [False] * 4 + [True] * 20
+    assert [bool(said) for said, _ in found] == [False] * 4 + [True] * 20
     assert "4 rows of few (qa)" in capsys.readouterr().err
