@@ -26,6 +26,8 @@ from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import Swaps, swap_samples
 
 _ADVICE = Path(__file__).with_name("advice.yaml")
+_MOST = 0.5  # as in advice.yaml
+_PART = 0.2  # of the rows: the least that a kind of question needs to decide about the whole
 _TAGGED = ("aligned", "conflict", "unknown")
 _KEYS = ["dataset", "format"]
 _GUESSED = (
@@ -51,6 +53,23 @@ class Advice:
     reason: str
     commands: list[str]
     notes: list[str]
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """What share of some rows is guessed without the context; `questions` says in words which."""
+
+    questions: str
+    rows: int
+    share: float
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """The exact interval (Clopper and Pearson), 95 %, as if rows were independent."""
+        from scipy.stats import binomtest
+
+        found = binomtest(round(self.share * self.rows), self.rows).proportion_ci(0.95, "exact")
+        return float(found.low), float(found.high)
 
 
 @dataclass(frozen=True)
@@ -118,36 +137,64 @@ class Diagnosis:
 
         groups, rows = self.groups, total(group.rows for group in self.groups)
         texts = [group for group in groups if group.format != "nli"]
-        tested = [group for group in groups if group.alone.accuracy is not None]
         asked, refined = total(group.asked for group in groups), total(group.refined for group in groups)
-        right = total((group.alone.accuracy or 0) * group.rows for group in tested)
-        guesses = [
-            share(right, total(group.rows for group in tested)),
-            share(total(group.by_subset["right"] for group in groups), asked),
-        ]
         measures = {
             "rows": float(rows),
             "with_context": share(total(group.with_context for group in groups), rows),
             "in_context": share(total(group.answered for group in texts), total(group.rows for group in texts)),
             "labels": share(rows - total(group.rows for group in texts), rows),
-            "guessed": max((guess for guess in guesses if guess is not None), default=None),
+            **self._guesses(),
             "firm_conflict": share(total(group.by_subset["conflict"] for group in groups), asked),
             "swapped": share(total(group.swapped for group in groups), rows),
             "swapped_tests": self.swapped_tests,
             "revisable": share(total(group.swaps.swapped for group in groups), rows),
             "refined_differ": share(total(group.differing for group in groups), refined),
         }
-        if (kinds := self._kinds) or measures["guessed"] is not None:
-            measures["guessed_most"] = max([measures["guessed"] or 0.0, *kinds.values()])
         return {name: value for name, value in measures.items() if value is not None}
 
-    @property
-    def _kinds(self) -> dict[str, float]:
-        """Questions in words → the share that is guessed, for kinds of question with enough rows."""
-        return {
-            f"the {alone.n:,} questions of {group.dataset} that ask for {kind!r}": group.guessed_of(kind)
+    @cached_property
+    def _overall(self) -> Guessed | None:
+        """Of all rows, by the better of classifier and model."""
+        tested = [group for group in self.groups if group.alone.accuracy is not None]
+        by_classifier = (sum((group.alone.accuracy or 0) * group.rows for group in tested), tested, "rows")
+        by_model = (sum(group.by_subset["right"] for group in self.groups), self.groups, "asked")
+        found = []
+        for right, groups, name in (by_classifier, by_model):
+            if count := sum(getattr(group, name) for group in groups):
+                found.append(Guessed("the questions", count, right / count))
+        return max(found, key=lambda guessed: guessed.share, default=None)
+
+    @cached_property
+    def most_guessed(self) -> Guessed | None:
+        """The questions that decide: all if most are surely guessed, otherwise the kind that is guessed most surely.
+
+        A kind with less than a fifth of the rows decides nothing about the whole.
+        """
+        if self._overall is not None and self._overall.interval[0] >= _MOST:
+            return self._overall
+        rows = sum(group.rows for group in self.groups)
+        kinds = (
+            Guessed(
+                f"the {alone.n:,} questions of {group.dataset} that ask for {kind!r}", alone.n, group.guessed_of(kind)
+            )
             for group in self.groups
             for kind, alone in group.kinds.items()
+            if alone.n >= _PART * rows
+        )
+        found = [guessed for guessed in (self._overall, *kinds) if guessed is not None]
+        return max(found, key=lambda guessed: guessed.interval[0], default=None)
+
+    def _guesses(self) -> dict[str, float | None]:
+        overall, most = self._overall, self.most_guessed
+        if most is None:
+            return {}
+        low, high = most.interval
+        return {
+            "guessed": None if overall is None else overall.share,
+            "guessed_most": most.share,
+            "guessed_low": low,
+            "guessed_high": high,
+            "guessed_rows": float(most.rows),
         }
 
     def advice(self, places: Mapping[str, str]) -> Advice:
@@ -157,9 +204,7 @@ class Diagnosis:
         def holds(rule: Mapping[str, Any]) -> bool:
             return all(name in values and low <= values[name] < high for name, (low, high) in rule["when"].items())
 
-        most, kind = values.get("guessed_most"), "the questions"
-        if most != values.get("guessed"):
-            kind = next((name for name, share in self._kinds.items() if share == most), kind)
+        kind = "the questions" if self.most_guessed is None else self.most_guessed.questions
         rules = yaml.safe_load(_ADVICE.read_text(encoding="utf-8"))
         rule = next(filter(holds, rules["methods"]))
         notes = [one["note"].format(**values, kind=kind) for one in filter(holds, rules["notes"])]
