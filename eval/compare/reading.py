@@ -121,9 +121,9 @@ def reads_at(curve: DataFrame, threshold: float) -> int | None:
     return start + int(np.argmax(values[start:] >= enough))
 
 
-def a_step(curves: Sequence[DataFrame], column: str) -> float:
-    """Return the compute of a training step, the median over curves; 0 without a step."""
-    ends = [own.iloc[-1] for own in curves]
+def a_step(by_seed: Mapping[Any, DataFrame], column: str = "cpu_seconds") -> float:
+    """Return the compute of a training step, the median over seeds; 0 without a step."""
+    ends = [own.iloc[-1] for own in by_seed.values()]
     return float(np.median([end[column] / end["step"] for end in ends if end["step"]] or [0.0]))
 
 
@@ -131,8 +131,8 @@ def a_step(curves: Sequence[DataFrame], column: str) -> float:
 class Onset:
     """The compute until the seeds of a variant read, in the unit of a column of the rows.
 
-    Compute is steps times the median over the variant's seeds of the compute of a step. So seeds have one clock, and a
-    seed that ends is not taken out before an evaluation of another one at the same step.
+    Compute is steps times that of a step. So seeds have one clock, and a seed that ends is not taken out before an
+    evaluation of another one at the same step.
 
     Attributes:
         reached: Compute of the seeds that read.
@@ -145,9 +145,8 @@ class Onset:
     lost: int
 
     @classmethod
-    def of(cls, curves: Sequence[DataFrame], threshold: float, column: str = "cpu_seconds") -> Onset:
-        pairs = [(curve, reads_at(curve, threshold)) for curve in curves]
-        rate = a_step(curves, column)
+    def of(cls, by_seed: Mapping[Any, DataFrame], threshold: float, rate: float) -> Onset:
+        pairs = [(curve, reads_at(curve, threshold)) for curve in by_seed.values()]
         return cls(
             [rate * int(own["step"].iloc[at]) for own, at in pairs if at is not None],
             [rate * int(own["step"].iloc[-1]) for own, at in pairs if at is None],
@@ -249,11 +248,12 @@ class Setting:
     compared: dict[str, Contrast]
 
     def onset(self, variant: str, threshold: float, column: str = "cpu_seconds") -> Onset:
-        return Onset.of(list(self.curves[variant].values()), threshold, column)
+        own, base = self.curves[variant], self.curves[self.reference]
+        return Onset.of(own, threshold, _clock(own, base) if column == "cpu_seconds" else a_step(own, column))
 
     def cost(self, variant: str) -> float:
         """Return the compute of a step, as a multiple of the reference's."""
-        own, base = (a_step(list(self.curves[name].values()), "cpu_seconds") for name in (variant, self.reference))
+        own, base = (a_step(self.curves[name]) for name in (variant, self.reference))
         return own / base if own and base else math.nan
 
     def counts(self, variant: str, column: str) -> bool:
@@ -346,6 +346,15 @@ def paired(changes: ArrayLike) -> Difference:
     return Difference(mean, float(bounds.low), float(bounds.high), float(test.pvalue))
 
 
+def _clock(own: Mapping[Any, DataFrame], base: Mapping[Any, DataFrame]) -> float:
+    """Return the CPU seconds of a step, as the reference's times the cost to a tenth: the rest is the machine's noise.
+
+    Otherwise variants of equal cost would end a little apart, and what one reads in its last steps compare with none.
+    """
+    rate = a_step(base)
+    return rate * round(a_step(own) / rate, 1) if rate else a_step(own)
+
+
 def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) -> dict[str, Contrast]:
     """Compare each variant with the reference; Holm's correction covers all variants of several seeds."""
     bases, made = curves[reference], dict[str, Contrast]()
@@ -353,7 +362,8 @@ def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) ->
         pairs = [(bases[seed], by_seed[seed]) for seed in sorted(bases.keys() & by_seed.keys())]
         if variant == reference or not pairs:
             continue
-        tests = {at: log_rank(*(Onset.of(list(side.values()), at) for side in (by_seed, bases))) for at in THRESHOLDS}
+        sides = [(by_seed, _clock(by_seed, bases)), (bases, _clock(bases, bases))]
+        tests = {at: log_rank(*(Onset.of(own, at, rate) for own, rate in sides)) for at in THRESHOLDS}
         keys = accuracies([one for pair in pairs for one in pair]) if len(pairs) > 1 else []
         plateaus = {key: paired([plateau(own, key) - plateau(base, key) for base, own in pairs]) for key in keys}
         made[variant] = Contrast({at: test for at, test in tests.items() if test is not None}, plateaus)

@@ -16,6 +16,7 @@ from eval.compare.reading import (
     Onset,
     Row,
     Setting,
+    a_step,
     averaged,
     log_rank,
     onset_table,
@@ -74,12 +75,23 @@ def test_the_share_that_reads_is_kaplan_and_meiers_estimate() -> None:
     assert math.isinf(whole.high) or whole.high >= 4
 
 
-def test_seeds_of_a_variant_have_one_clock() -> None:
+def test_seeds_and_variants_of_equal_cost_have_one_clock() -> None:
     # The second seed ran on a slower machine: both end at step 4, and only the first reads there.
-    fast, slow = curve(0, 0, 0, 0, 90, seconds=1), curve(0, 0, 0, 0, 0, seconds=0.5)
-    own = Onset.of([fast, slow], 0.7)
-    assert (own.reached, own.censored) == ([3.0], [3.0]), "0.75 seconds a step"
-    assert own.estimate().cdf.probabilities[-1] == 0.5, "the seed that ends is at risk until then"
+    own = {0: curve(0, 0, 0, 0, 90, seconds=1), 1: curve(0, 0, 0, 0, 0, seconds=0.5)}
+    assert a_step(own) == 0.75
+    onset = Onset.of(own, 0.7, a_step(own))
+    assert (onset.reached, onset.censored) == ([3.0], [3.0])
+    assert onset.estimate().cdf.probabilities[-1] == 0.5, "the seed that ends is at risk until then"
+    # Good reads in its last step, which took 2 % longer than SFT's: SFT is still at risk then.
+    rows = [
+        row(way, seed, step, float(way == "good" and step == 4), step * seconds)
+        for way, seconds in (("sft", 1.0), ("good", 1.02))
+        for seed in range(4)
+        for step in range(5)
+    ]
+    setting = setting_of(rows)
+    assert setting.onset("good", 0.7).reached == setting.onset("sft", 0.7).censored == [4.0] * 4
+    assert setting.compared["good"].verdict[0] == "reads 70 % sooner"
 
 
 def test_the_log_rank_test_compares_times() -> None:
