@@ -197,6 +197,12 @@ def evaluate(
                 click.echo(f"scores, tables and predictions: {folder}")
             return
         located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
+        if located.name in SYSTEM_NAMES:
+            raise UserError(
+                f"--bench {bench}: rows in a folder called {located.name}, whose results would share "
+                f"{passes[0][1] / 'eval' / located.name} with those of --bench {located.name}",
+                f"rename the folder, for example to {located.name}-rows",
+            )
         if asked is not None:
             _check_free_answers(located.file, judge)
         from eval.run.engines.engine import shared_engine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from d2e_sft.data.sample import write_samples
 from tests.chat_samples import chat_sample
-from tests.command import call, output_of
+from tests.command import call, output_of, refusal_of
 from tests.judge_server import JudgeServer
 
 GIVEN = ("--judge", "openai", "--judge-model", "m")
@@ -27,3 +27,10 @@ def test_finished_results_are_judged_without_decoding(tmp_path: Path, world: Pat
     judged = json.loads(file.read_text())
     assert judged["judge"] == {"backend": "openai", "model": "m"}
     assert [one["verdict"]["reason"] for one in judged["answers"]] == ["It says so."] * 3
+
+
+def test_rows_in_a_folder_called_like_a_system_are_refused(tmp_path: Path, world: Path) -> None:
+    write_samples([chat_sample(id="c", split="test")], tmp_path / "wiqa" / "test.jsonl")
+    message = refusal_of("eval", world / "model", "--bench", tmp_path / "wiqa", "--out", tmp_path / "run")
+    assert "rows in a folder called wiqa, whose results would share" in " ".join(message.split())
+    assert not (tmp_path / "run").exists()
