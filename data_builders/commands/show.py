@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import click
 
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.config.objectives import VIEWS
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
@@ -38,7 +41,10 @@ _INDENT = 10
 @click.option("--raw", type=PATH, envvar="D2E_RAW", show_envvar=True, help="Folder with the raw files.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draw.")
 @click.option("--html", metavar="FILE", type=FILE, help="Write a page instead of printing.")
-@click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts on the page.")
+@click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts.")
+@click.option(
+    "--labels", metavar="MODEL", help="Print the tokens that this model gets, and which of them have a loss."
+)
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def show(
     *,
@@ -50,6 +56,7 @@ def show(
     seed: int,
     html: Path | None,
     prompt_set: str,
+    labels: str | None,
     settings: tuple[str, ...],
 ) -> None:
     """Print rows of a dataset with their three views.
@@ -63,7 +70,10 @@ def show(
       d2e data show tracie --rows 10 --raw raw
       d2e data show data/piper-10k --rows 20 --html rows.html
       d2e data show tracie --id tracie-train-145 refine.keep_events=false
+      d2e data show data/mine --rows 1 --labels Qwen/Qwen3-0.6B
     """
+    if html and labels:
+        raise UserError(f"--labels {labels}: is printed; expected no --html", "drop one of them")
     data_set, refiner = _read(data, splits or SPLITS, raw, seed, settings)
     shown = pick(data_set.samples, ids) if ids else draw(data_set.samples, rows, seed)
     if refiner:
@@ -77,8 +87,9 @@ def show(
         )
         click.echo(f"wrote {html}")
         return
+    lines_of = _lines if labels is None else _labels(labels, load_prompt_set(prompt_set))
     for sample in shown:
-        click.echo("\n".join(_lines(sample)) + "\n")
+        click.echo("\n".join(lines_of(sample)) + "\n")
     click.echo(f"{len(shown):,} of {len(data_set.samples):,} rows of {data_set.name}")
 
 
@@ -121,6 +132,28 @@ def _lines(sample: EventSample) -> Iterator[str]:
         yield from _field("refined", "(the whole context)")
     else:
         yield from _field("refined", refined + (f"\n({kept:.0%} of the words)" if kept is not None else ""))
+
+
+def _labels(model: str, wording: PromptSet) -> Callable[[EventSample], Iterator[str]]:
+    """Return what describes the tokens of a row as the model's tokenizer and chat template make them."""
+    from d2e_sft.data.views import ViewEncoder
+    from d2e_sft.model.loading import load_tokenizer
+
+    tokenizer, encoder_decoder = load_tokenizer(model)
+
+    def lines(sample: EventSample) -> Iterator[str]:
+        views = [view for view in VIEWS if view != "refined" or sample.refined_context is not None]
+        encoded = ViewEncoder(tokenizer, wording, views, encoder_decoder=encoder_decoder).encode(sample)
+        yield click.style(f"{sample.id} · {sample.split}", bold=True)
+        for view, prompt in encoded.prompts.items():
+            yield from _field(view, f"{len(prompt)} tokens without a loss: {tokenizer.decode(prompt)!r}")
+        trained = encoded.trained or [True] * len(encoded.answer)
+        for has_loss, run in groupby(zip(trained, encoded.answer, strict=True), key=itemgetter(0)):
+            tokens = [token for _, token in run]
+            texts = " ".join(repr(tokenizer.decode([token])) for token in tokens)
+            yield from _field("loss" if has_loss else "no loss", f"{len(tokens)} tokens: {texts}")
+
+    return lines
 
 
 def _field(name: str, text: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from data_builders.sources import SOURCES
 from tests.command import call, output_of, refusal_of
 from tests.data_builders.nli_rows import PASSAGE, own_row, stats_in_words
 from tests.factories import ScriptedServer
-from tests.tiny import make_sample
+from tests.tiny import make_sample, save_tiny_model
 
 _DERIVED = {"train": "reconstruct_rl/train.json", "test": "raw/event_dataset_test.json"}
 
@@ -256,3 +256,14 @@ def test_the_manifest_says_where_every_row_came_from(raw: Path, tmp_path: Path) 
             )
     for name, output in manifest["outputs"].items():
         assert output["sha256"] == hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
+
+
+def test_labels_show_which_tokens_of_a_conversation_have_a_loss(tmp_path: Path) -> None:
+    turns = [("user", "How?"), ("assistant", "so"), ("user", "Why?"), ("assistant", "as")]
+    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "chat.yaml").write_text("train: chat.jsonl\nformat: chat\nloss: all\n")
+    shown = output_of("data", "show", tmp_path / "chat.yaml", "--labels", save_tiny_model(tmp_path / "model"))
+    assert "loss      3 tokens: 's' 'o' '<|end|>'" in shown
+    assert "loss      3 tokens: 'a' 's' '<|end|>'" in shown
+    assert "no loss   7 tokens: '<|user|>' 'W' 'h' 'y' '?' '<|end|>' '<|assistant|>'" in shown
