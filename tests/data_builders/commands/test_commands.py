@@ -262,7 +262,7 @@ def test_labels_show_which_tokens_of_a_conversation_have_a_loss(tmp_path: Path) 
     turns = [("user", "How?"), ("assistant", "so"), ("user", "Why?"), ("assistant", "as")]
     row = {"messages": [{"role": role, "content": text} for role, text in turns]}
     (tmp_path / "chat.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "chat.yaml").write_text("train: chat.jsonl\nformat: chat\nloss: all\n")
+    (tmp_path / "chat.yaml").write_text("train: chat.jsonl\nformat: chat\nloss: all\ncontext_in: none\n")
     shown = output_of("data", "show", tmp_path / "chat.yaml", "--labels", save_tiny_model(tmp_path / "model"))
     assert "loss      3 tokens: 's' 'o' '<|end|>'" in shown
     assert "loss      3 tokens: 'a' 's' '<|end|>'" in shown
