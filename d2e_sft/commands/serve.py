@@ -12,6 +12,7 @@ from d2e_sft.config.options import Number, address_options, decoder_option, reje
 from d2e_sft.data.sample import WORDED
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import say
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -28,6 +29,15 @@ from d2e_sft.util.errors import UserError
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
 @click.option("--alpha", type=Number(0, MAX_ALPHA), help="Default debias ratio. [default: as trained, else 0.5]")
 @decoder_option("Default decoder", custom="")
+@click.option(
+    "--system", help="System message of requests that have none; `none`: no message. [default: as trained, else none]"
+)
+@click.option(
+    "--served-model-name",
+    multiple=True,
+    metavar="NAME",
+    help="Name of the model in requests; may be repeated. [default: MODEL]",
+)
 @click.option("--prompt-set", default=None, help="Wording of the context line. [default: as trained, else `default`]")
 @click.option("--format", "fmt", type=click.Choice(WORDED), default="qa", show_default=True, help="Its format.")
 @click.option(
@@ -54,8 +64,8 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. The engine vllm is
     for many requests on GPUs; options after MODEL are passed to it. The engine transformers needs no vLLM and decodes
-    one batch at a time, on a CPU or one GPU. Options of this command come before MODEL. For a run, an example request
-    with the system message of its training is printed at the start.
+    one batch at a time, on a CPU or one GPU. Options of this command come before MODEL. For a run, requests without a
+    system message get that of its training, and an example request is printed at the start.
 
     \b
     Examples:
@@ -71,6 +81,7 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
         engine = "transformers" if find_spec("vllm") is None else "vllm"
     reject_unused("--engine", engine, dict.fromkeys(("dtype", "max_queue", "max_new_tokens"), ("transformers",)))
     alpha, decoder, prompt_set = (options.pop(name) for name in ("alpha", "decoder", "prompt_set"))
+    options["system"] = "" if options["system"] == "none" else options["system"]
     if engine == "vllm":
         from d2e_sft.vllm.engine import require_vllm
 
@@ -95,5 +106,6 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
     if prompt_set is None:
         prompt_set = "default" if recipe is None else trained_wording(model, recipe.data.prompt_set)
     is_worded = recipe is not None and recipe.data.form == "chat" and wording_of(model) != [OWN]
-    words = {"prompt_set": prompt_set, "format": fmt, "shows_example": is_worded}
+    words = {"prompt_set": prompt_set, "format": fmt, "is_worded": is_worded}
+    say(f"loading {model} …", err=True)
     run(model, ServeOptions(decoding=decoding, **words, engine_arguments=engine_arguments, **options))

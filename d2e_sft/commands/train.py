@@ -208,6 +208,7 @@ def _show(recipe: Any, where: Any, *, resume: bool, overwrite: bool) -> None:
     from d2e_sft.train.checks import check_recipe
 
     check_recipe(recipe, where.processes)
+    say(f"loading {recipe.model.name} …", err=True)
     with collector_paused():
         import transformers.modeling_utils  # noqa: F401
 

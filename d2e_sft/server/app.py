@@ -49,8 +49,8 @@ def build_app(
     *,
     more: Sequence[BaseRoute] = (),
 ) -> Starlette:
-    """Return the app that serves a model under `name`; `more` routes come first."""
-    api = _Api(name, prompts, queue)
+    """Return the app that serves a model under its `name` or those of the options; `more` routes come first."""
+    api = _Api(options.served_model_name or (name,), prompts, queue)
     routes = [
         Route("/v1/chat/completions", api.chat, methods=["POST"]),
         Route("/v1/completions", api.completions, methods=["POST"]),
@@ -69,17 +69,18 @@ def build_app(
 
 
 class _Api:
-    def __init__(self, name: str, prompts: Prompts, queue: BatchQueue) -> None:
-        self._name, self._prompts, self._queue = name, prompts, queue
+    def __init__(self, names: Sequence[str], prompts: Prompts, queue: BatchQueue) -> None:
+        self._names, self._prompts, self._queue = names, prompts, queue
 
     async def models(self, request: HttpRequest) -> Response:
-        return JSONResponse({"object": "list", "data": [{"id": self._name, "object": "model", "owned_by": "d2e"}]})
+        listed = [{"id": name, "object": "model", "owned_by": "d2e"} for name in self._names]
+        return JSONResponse({"object": "list", "data": listed})
 
     async def chat(self, request: HttpRequest) -> Response:
         asked = await self._read(request, ChatRequest)
         self._queue.check_room(1)
         prompt, reason = self._prompts.of_chat(asked)
-        answer = await self._answer(request, asked, [prompt], ApiReply(self._name, chat=True))
+        answer = await self._answer(request, asked, [prompt], ApiReply(self._names[0], chat=True))
         if reason is not None:
             answer.headers["X-D2E-Decoding"] = f"plain ({reason})"
         return answer
@@ -87,7 +88,7 @@ class _Api:
     async def completions(self, request: HttpRequest) -> Response:
         asked = await self._read(request, CompletionRequest)
         self._queue.check_room(len(asked.prompts))  # before they are tokenized
-        reply = ApiReply(self._name, chat=False)
+        reply = ApiReply(self._names[0], chat=False)
         if asked.echo:
             return await self._echo(request, asked, reply)
         if asked.logprobs is not None or not asked.max_tokens:
@@ -96,8 +97,9 @@ class _Api:
 
     async def _read(self, request: HttpRequest, kind: type[Any]) -> Any:
         asked = read_request(kind, await request.body())
-        if asked.model not in (None, self._name):
-            raise RequestError(f"model {asked.model!r}: not served; expected {self._name!r}", "model", status=404)
+        if asked.model not in (None, *self._names):
+            expected = " or ".join(map(repr, self._names))
+            raise RequestError(f"model {asked.model!r}: not served; expected {expected}", "model", status=404)
         return asked
 
     async def _answer(

@@ -75,6 +75,13 @@ def chosen_decoding(fields: ContextFields, default: DecodingConfig) -> DecodingC
     return chosen
 
 
+def with_system(messages: list[dict[str, Any]], system: str) -> list[dict[str, Any]]:
+    """Return messages that begin with a system message, unless they have one or it is empty."""
+    if not system or any(message.get("role") in ("system", "developer") for message in messages):
+        return messages
+    return [{"role": "system", "content": system}, *messages]
+
+
 def with_context(
     messages: list[dict[str, Any]],
     fields: ContextFields,

@@ -9,7 +9,6 @@ from typing import Any
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import Format
 from d2e_sft.decoding.generation import stop_token_ids
 from d2e_sft.decoding.pairs import PromptPair, Tokens
 from d2e_sft.model.loading import LoadedModel, position_limit
@@ -18,9 +17,11 @@ from d2e_sft.server.context import (
     chosen_decoding,
     needs_context,
     with_context,
+    with_system,
 )
 from d2e_sft.server.openai import ApiRequest, ChatRequest, CompletionRequest
 from d2e_sft.server.queue import Prompt
+from d2e_sft.server.start import ServeOptions
 from d2e_sft.util.errors import UserError
 
 _PLAIN = DecodingConfig(alpha=0.0)
@@ -29,22 +30,12 @@ _PLAIN = DecodingConfig(alpha=0.0)
 class Prompts:
     """Makes prompts of requests.
 
-    Args:
-        decoding: Of requests that name no decoder.
-        prompt_set, format: Whose context line words a context.
-        longest: New tokens of an answer whose request names no limit; as many as transformers' server.
+    `prompt_set` has the context lines, and the system message of requests that have none.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        decoding: DecodingConfig,
-        prompt_set: PromptSet,
-        format: Format = "qa",
-        longest: int = 1024,
-    ) -> None:
+    def __init__(self, loaded: LoadedModel, prompt_set: PromptSet, options: ServeOptions) -> None:
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
-        self._decoding, self._prompt_set, self._format, self._longest = decoding, prompt_set, format, longest
+        self._prompt_set, self._options, self._longest = prompt_set, options, options.max_new_tokens
         config = loaded.model.config
         self._encoder_decoder = bool(config.is_encoder_decoder)
         self._texts = ChatEncoder(loaded.tokenizer, encoder_decoder=self._encoder_decoder, as_text=True)
@@ -57,11 +48,13 @@ class Prompts:
         if self._chat is None:
             raise RequestError("this model has no chat template; send a text to /v1/completions", "messages")
         needs_context(request)
-        chosen = chosen_decoding(request, self._decoding)
-        messages = [message.model_dump() for message in request.messages]
+        options = self._options
+        chosen = chosen_decoding(request, options.decoding)
+        system = options.system_of(self._prompt_set, request.format or options.format)
+        messages = with_system([message.model_dump() for message in request.messages], system)
         reason, original = None, messages
         if request.context is not None:
-            original, reason = with_context(messages, request, chosen, self._prompt_set, self._format)
+            original, reason = with_context(messages, request, chosen, self._prompt_set, options.format)
         paired = request.context is not None and reason is None
         try:
             ids = self._chat.ids([_turns(turns) for turns in ([original, messages] if paired else [original])])

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
@@ -31,7 +31,9 @@ class ServeOptions:
         api_key: Bearer token that clients must send; None: no check.
         decoding: Of requests that name no decoder.
         prompt_set, format: Whose context line words a context.
-        shows_example: An example request in the prompt set's words is printed at the start.
+        is_worded: The model is a run whose rows the prompt set worded: an example request is printed at the start.
+        system: Of requests without a system message; None: the prompt set's for a worded run, else none.
+        served_model_name: Names of the model in requests, instead of its own; the first is in answers.
         engine_arguments: vLLM's own command-line options.
         dtype, max_queue, max_new_tokens: Of the engine `transformers`: data type of the weights, prompts that may
             wait, longest answer to a request without `max_tokens`.
@@ -45,12 +47,19 @@ class ServeOptions:
     decoding: DecodingConfig = DecodingConfig()
     prompt_set: str = "default"
     format: Format = "qa"
-    shows_example: bool = False
+    is_worded: bool = False
+    system: str | None = None
+    served_model_name: tuple[str, ...] = ()
     max_body_bytes: int = 4 * 1024 * 1024
     engine_arguments: tuple[str, ...] = ()
     dtype: str | None = None
     max_queue: int = 256
     max_new_tokens: int = 1024
+
+    def system_of(self, prompt_set: PromptSet, fmt: Format) -> str:
+        """Return the system message of requests that have none; the empty string: none."""
+        own = prompt_set.zero_shot[fmt].system if self.is_worded and fmt in prompt_set.zero_shot else ""
+        return own if self.system is None else self.system
 
 
 def require_starlette(what: str, extra: str) -> None:
@@ -88,17 +97,18 @@ def serve(model: str, options: ServeOptions) -> None:
 
         recipe = recipe_of(model)
         loaded = load_to_decode(model, ModelSection() if recipe is None else recipe.model, options.dtype)
-        prompts = Prompts(loaded, options.decoding, wording, options.format, options.max_new_tokens)
+        prompts = Prompts(loaded, wording, options)
         queue = BatchQueue(loaded, options.max_queue)
         app = build_app(model, prompts, queue, options)
-        url = f"http://{address(sock)}/v1"
-        run(app, sock, f"serving {model} with transformers at {url}{example_request(model, options, url)}")
+        url, names = f"http://{address(sock)}/v1", options.served_model_name or (model,)
+        example = example_request(names[0], options, url)
+        run(app, sock, f"serving {' and '.join(names)} with transformers at {url}{example}")
 
 
 def example_request(model: str, options: ServeOptions, url: str) -> str:
-    """Return a command that asks a run as it was trained, with its system message; nothing if that is unknown."""
+    """Return a command that asks a run in the words of its training; nothing if those are unknown."""
     wording = load_prompt_set(options.prompt_set)
-    if not options.shows_example or options.format not in wording.zero_shot:
+    if not options.is_worded or options.format not in wording.zero_shot:
         return ""
     choices = ["the bridge", "the barn"] if options.format in ("scq", "mcq") else []
     asked = EventSample.model_validate(
@@ -109,14 +119,15 @@ def example_request(model: str, options: ServeOptions, url: str) -> str:
             "answers": ["negative" if options.format == "nli" else "the bridge"],
         }
     )
-    system, user = (json.dumps(turn, ensure_ascii=False) for turn in wording.messages(asked, "imagined"))
+    user = json.dumps(wording.messages(asked, "imagined")[-1], ensure_ascii=False)
     body = (
-        f'{{\n  "model": {json.dumps(model)}, "temperature": 0, "max_tokens": 32,\n  "messages": [\n    {system},\n'
-        f'    {user}],\n  "context": {json.dumps(asked.context)}}}'
+        f'{{\n  "model": {json.dumps(model)}, "temperature": 0, "max_tokens": 32,\n  "messages": [{user}],\n'
+        f'  "context": {json.dumps(asked.context)}}}'
     )
     key = "" if options.api_key is None else " -H 'Authorization: Bearer KEY'"
     headers = f"-H 'Content-Type: application/json'{key}"
-    note = "a request in the words of its training, with their system message:"
+    system = options.system_of(wording, options.format)
+    note = f"a request in the words of its training{'; its system message is added' * bool(system)}:"
     return f"\n{note}\ncurl -s {url}/chat/completions {headers} -d {shlex.quote(body)}"
 
 

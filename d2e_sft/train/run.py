@@ -39,8 +39,9 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     """
     run, processes = Path(recipe.train.output_dir), int(os.environ.get("WORLD_SIZE", "1"))
     in_main = _join(processes)
+    before_it_starts = f"--resume continues {run}" if resume else "nothing was written; the same command starts again"
     with (
-        on_sigterm(f"--resume continues {run}") as termination,
+        on_sigterm(before_it_starts) as termination,
         file_lock(run, "another training", "wait for its end, or choose another train.output_dir", in_main),
         trackers(recipe.train.report_to, recipe.train.project),
     ):
@@ -58,7 +59,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         except KeyboardInterrupt:
             raise KeyboardInterrupt(what_is_kept(run)) from None
         if trainer.guard.stopped:
-            termination.end(kept=f"checkpoint-{trainer.state.global_step} is saved; ")
+            termination.end(what_is_kept(run))
         trainer.save_model()
         trainer.save_state()  # marks the run as finished, so it comes after the model
         # A launcher ends all processes when one fails, even one that fails as it exits.

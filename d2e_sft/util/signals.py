@@ -42,10 +42,10 @@ class Termination:
         if not self.deferred:
             self.end()
 
-    def end(self, kept: str = "") -> None:
-        """Report what was kept, and exit with status `REQUEUE`."""
+    def end(self, kept: str | None = None) -> None:
+        """Report what was kept, or how to resume, and exit with status `REQUEUE`."""
         if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"d2e: ended by SIGTERM; {kept}{self._how_to_resume}", file=sys.stderr, flush=True)
+            print(f"d2e: ended by SIGTERM; {kept or self._how_to_resume}", file=sys.stderr, flush=True)
         raise SystemExit(REQUEUE)
 
 

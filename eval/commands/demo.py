@@ -11,6 +11,7 @@ from d2e_sft.config.options import ADDRESS, Number, address_options
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.server.start import ServeOptions, require_starlette, warn_if_open
 from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.terminal import say
 from eval.run.benchmark import locate_benchmark
 from eval.run.options import EvalOptions
 
@@ -41,6 +42,7 @@ def demo(model: str, *, bench: str | None, samples: int, seed: int, **options: A
     check_model(model)
     if bench is not None:
         locate_benchmark(bench)
+    say(f"loading {model} …", err=True)
     with collector_paused():
         import transformers.modeling_utils  # noqa: F401
 

@@ -34,6 +34,7 @@ from d2e_sft.train.rows import check_pairs, read_rows, with_column
 from d2e_sft.train.samples import read_split
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.progress import Progress
 
 DRAWS = 32  # micro-batches whose tokens are averaged
 _ENOUGH_S = 10.0  # no further micro-batch is timed after this
@@ -115,14 +116,15 @@ class Plan:
         if self.recipe.train.gradient_checkpointing:
             enable_checkpointing(self.model)
         try:
-            return self._speed(usable_device())
+            with Progress(total=5, desc="timing", unit="micro-batch") as bar:
+                return self._speed(usable_device(), bar)
         except torch.OutOfMemoryError:
             return None
         finally:
             self.model.zero_grad()
             del bare_model(self.model).forward  # the objective's
 
-    def _speed(self, device: torch.device) -> Speed:
+    def _speed(self, device: torch.device, bar: Progress) -> Speed:
         model, train, memory = self.model, self.recipe.train, None
         with suppress(UserError):  # not available on this device or system
             memory = PeakMemory()
@@ -130,7 +132,9 @@ class Plan:
 
         def run(batch: dict[str, Any]) -> float:
             act = partial(forward_backward, model, model_inputs(batch, device), train.precision, device)
-            return timed(act, device)[1]
+            seconds = timed(act, device)[1]
+            bar.update()
+            return seconds
 
         first, *others = [*self.batches, *self.batches][:4]
         run(first)  # a warm-up

@@ -1,7 +1,7 @@
 """The chat route of `d2e serve`: requests with the context in a field of its own.
 
 `POST /v1/chat/completions` takes more fields than OpenAI's (`d2e_sft/server/context.py`). Requests without `context`
-go to vLLM unchanged. Streaming, usage, stop strings and errors are always vLLM's.
+go to vLLM, with the run's system message if they have none. Streaming, usage, stop strings and errors are vLLM's.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMValidationError
 
-from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import Format
 from d2e_sft.server.context import (
     ContextFields,
     RequestError,
     chosen_decoding,
     needs_context,
     with_context,
+    with_system,
 )
+from d2e_sft.server.start import ServeOptions
 from d2e_sft.vllm.server.pair_request import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
 
 
@@ -34,20 +34,23 @@ class DebiasedChatRequest(ContextFields, ChatCompletionRequest):
     """OpenAI's chat request with a separate context."""
 
 
-def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decoding: DecodingConfig) -> None:
-    """Put the route before vLLM's of the same path; `decoding` and `format` are for requests that name none."""
+def add_chat_route(app: FastAPI, prompt_set: PromptSet, options: ServeOptions) -> None:
+    """Put the route before vLLM's of the same path; the options are for requests that leave something open."""
     router = APIRouter()
 
     @router.post("/v1/chat/completions")
     async def chat(request: DebiasedChatRequest, raw_request: Request) -> Any:
         with _as_vllms():
             needs_context(request)
-            chosen = chosen_decoding(request, decoding)
+            chosen = chosen_decoding(request, options.decoding)
+        sent = await raw_request.json()
+        system = options.system_of(prompt_set, request.format or options.format)
+        body = {**sent, "messages": with_system(sent["messages"], system)}
         if request.context is None:
-            return await create_chat_completion(request, raw_request)
-        body = await raw_request.json()
+            same = body["messages"] is sent["messages"]
+            return await create_chat_completion(request if same else _plain(body, body["messages"]), raw_request)
         with _as_vllms():
-            original, reason = with_context(body["messages"], request, chosen, prompt_set, format)
+            original, reason = with_context(body["messages"], request, chosen, prompt_set, options.format)
         if reason is not None:
             return _note(await create_chat_completion(_plain(body, original), raw_request), reason)
         imagined = await _imagined_tokens(raw_request, body)

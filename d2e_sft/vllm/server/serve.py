@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from d2e_sft.data.chat_template import takes_system
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.server.start import ServeOptions, example_request, warn_if_open
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import warn
 from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
 
 
@@ -45,7 +48,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
             f"--port={options.port}",
             # Parted pairs go first, while the cache holds their prompts.
             "--scheduling-policy=priority",
-            *([] if named else ["--served-model-name", model]),
+            *([] if named else ["--served-model-name", *(options.served_model_name or (model,))]),
             *(f"--logits-processors={plugin}" for plugin in unregistered_plugin()),
             *passed_on,
         ]
@@ -115,7 +118,11 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     app = build_vllm_app(arguments, tasks, engine.model_config)
     await init_app_state(client, app.state, arguments, tasks)
     wording = load_prompt_set(options.prompt_set)
-    add_chat_route(app, prompt_set=wording, format=options.format, decoding=options.decoding)
+    tokenizer = client.engine.get_tokenizer()
+    if options.system_of(wording, options.format) and tokenizer.chat_template and not takes_system(tokenizer):
+        warn("the model's chat template rejects system messages, so requests without one get none")
+        options = replace(options, system="")
+    add_chat_route(app, wording, options)
     # vLLM's app has already built its middleware, so ours wraps it. The key is checked before a body is read.
     around: Any = QueueLimit(BodyCheck(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
     keyed = AuthenticationMiddleware(around, [options.api_key]) if options.api_key else around

@@ -30,6 +30,7 @@ from d2e_sft.server.start import ServeOptions, address, listening, run
 from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.pages import render_page
+from d2e_sft.util.progress import Progress
 from eval.pages.demo.question import CHOICE, Question, labels_of, without_stale_answer
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.task import encode, sample_task
@@ -213,7 +214,7 @@ def find_opening(
     answered: dict[int, Answers] = {}
     end = time.monotonic() + patience
     at = f"at α = {model.alpha:g}"
-    for place, question in enumerate(examples):
+    for place, question in enumerate(Progress(examples, desc="first answers", unit="example")):
         if answered and time.monotonic() > end:
             break
         try:
@@ -266,7 +267,7 @@ def build_page(model: DemoModel, examples: Sequence[Question], where: ServeOptio
         return StreamingResponse(answered(model, answerer, form), media_type="application/x-ndjson")
 
     more = [Route("/", page), Route("/answer", answer, methods=["POST"])]
-    prompts = Prompts(model.loaded, model.decoding, model.prompt_set)
+    prompts = Prompts(model.loaded, model.prompt_set, replace(where, decoding=model.decoding))
     return build_app(model.name, prompts, queue, where, more=more)
 
 

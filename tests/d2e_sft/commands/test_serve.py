@@ -44,7 +44,7 @@ def test_a_checkpoint_is_served_as_its_run_was_trained(tmp_path: Path, started: 
         _serve("--engine", engine, *(("--max-new-tokens", "9") if engine == "transformers" else ()), str(model))
         assert started[-1][1].max_new_tokens == (9 if engine == "transformers" else 1024)
         assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.3, "mine")
-        assert started[-1][1].shows_example
+        assert started[-1][1].is_worded
 
 
 @pytest.mark.parametrize(("wording", "asked"), [("neutral", ("neutral", True)), ("the rows' own", ("default", False))])
@@ -54,7 +54,7 @@ def test_the_example_is_worded_as_the_rows_were(
     run = make_run(tmp_path)
     write_data_record(run, wording)
     _serve("--engine", "transformers", str(run))
-    assert (started[-1][1].prompt_set, started[-1][1].shows_example) == asked
+    assert (started[-1][1].prompt_set, started[-1][1].is_worded) == asked
 
 
 def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(tmp_path: Path, started: Started) -> None:

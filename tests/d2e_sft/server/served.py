@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import uvicorn
 
-from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server.app import build_app
@@ -40,8 +39,8 @@ class Served:
 def serving(loaded: LoadedModel, *, name: str = NAME, key: str | None = KEY, **options: Any) -> Iterator[Served]:
     """Serve a model while the block lasts; its defaults are α = 0.5 and 30 tokens."""
     queue = BatchQueue(loaded, 64)
-    prompts = Prompts(loaded, DecodingConfig(alpha=0.5), load_prompt_set("default"), longest=30)
-    with running(build_app(name, prompts, queue, ServeOptions(api_key=key, max_body_bytes=LIMIT, **options))) as url:
+    how = ServeOptions(api_key=key, max_body_bytes=LIMIT, max_new_tokens=30, **options)
+    with running(build_app(name, Prompts(loaded, load_prompt_set("default"), how), queue, how)) as url:
         yield Served(url)
 
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 import torch
 
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import DecodingConfig, Output, generate_debiased
 from d2e_sft.model.loading import LoadedModel
 from tests.d2e_sft.server.served import KEY, LIMIT, NAME, Served, sent, serving, tiny
@@ -143,6 +144,27 @@ def test_decoding_ends_when_the_client_leaves(server: Served, monkeypatch: pytes
 def test_sampling_follows_the_seed(server: Served) -> None:
     drawn = [said(ask(server, context=CONTEXT, temperature=1.5, seed=seed)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize("extra", [{}, {"context": CONTEXT}, {"context": CONTEXT, "format": "nli"}])
+def test_a_run_adds_the_system_message_of_its_training_where_a_request_has_none(extra: dict[str, Any]) -> None:
+    own = load_prompt_set("default").zero_shot[extra.get("format", "qa")].system
+    question = MESSAGES[1:]
+
+    def asked(server: Served, *system: str) -> str:
+        turns = [*({"role": "system", "content": text} for text in system), *question]
+        return said(ask(server, messages=turns, model="second", **extra))
+
+    names: Any = {"served_model_name": ("first", "second"), "is_worded": True}
+    with serving(tiny(), **names) as server:
+        assert asked(server) == asked(server, own) != asked(server, "Answer shortly.")
+        answer = ask(server, model="first", **extra).json()
+        assert (answer["model"], ask(server).status_code) == ("first", 404)
+        listed = httpx.get(f"{server.url}/v1/models", headers={"Authorization": f"Bearer {KEY}"}).json()
+        assert [model["id"] for model in listed["data"]] == ["first", "second"]
+        with serving(tiny(), **names, system="Answer shortly.") as other, serving(tiny(), **names, system="") as none:
+            assert asked(other) == asked(server, "Answer shortly.")
+            assert asked(none) not in (asked(server), asked(other))
 
 
 def test_models_health_and_unknown_routes(server: Served) -> None:

@@ -25,14 +25,14 @@ def test_an_address_that_cannot_be_listened_on_says_which_part_to_change(host: s
 
 
 @pytest.mark.parametrize(("name", "fmt"), [("default", "nli"), ("default", "mcq"), ("neutral", "qa")])
-def test_the_example_is_a_command_with_the_system_message_of_training(name: str, fmt: Format) -> None:
-    options = ServeOptions(prompt_set=name, format=fmt, shows_example=True, api_key="secret")
+def test_the_example_is_a_command_in_the_words_of_training(name: str, fmt: Format) -> None:
+    options = ServeOptions(prompt_set=name, format=fmt, is_worded=True, api_key="secret")
     command = example_request("runs/it's", options, "http://127.0.0.1:8000/v1").partition("\ncurl ")[2]
     url, body = (shlex.split(command)[place] for place in (1, -1))
     asked = json.loads(body)
     assert (url, asked["model"]) == ("http://127.0.0.1:8000/v1/chat/completions", "runs/it's")
-    system, user = asked["messages"]
-    assert system == {"role": "system", "content": load_prompt_set(name).zero_shot[fmt].system}
+    [user] = asked["messages"]  # the server adds the system message
+    assert options.system_of(load_prompt_set(name), fmt) == load_prompt_set(name).zero_shot[fmt].system
     assert asked["context"] not in user["content"]
     assert "secret" not in command
 

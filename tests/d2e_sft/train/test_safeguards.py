@@ -113,6 +113,15 @@ def test_ctrl_c_says_what_is_kept(
     assert f"d2e: stopped; {kept}" in " ".join(capsys.readouterr().err.split())
 
 
+def test_sigterm_before_the_first_step_says_that_nothing_was_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("d2e_sft.train.run.RunSamples.of", lambda recipe: os.kill(os.getpid(), signal.SIGTERM))
+    assert d2e("train", folder / "run.yaml") == 75
+    assert "ended by SIGTERM; nothing was written" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
 def test_sigterm_saves_a_checkpoint_where_none_was_due_and_ends_with_75(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
