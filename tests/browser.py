@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import base64
 import json
 import os
 import shutil
@@ -21,15 +20,7 @@ import pytest
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-def headless_chromium(folder: Path) -> list[str]:
-    """The command that starts a browser whose profile is kept in the folder; skips where there is no browser."""
-    browser = next(filter(None, map(shutil.which, _NAMES)), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
-    return [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/chrome"]
-
-
-_FLAGS = ("--remote-debugging-pipe", "--force-color-profile=srgb")
+_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe")
 
 
 class Tab:
@@ -49,15 +40,12 @@ class Tab:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, address: str, *, width: int = 1200, height: int = 900) -> None:
-        """Go to an address, in a window of so many CSS pixels; complaints and requests of the last page go."""
+    def open(self, address: str) -> None:
+        """Go to an address; complaints and requests of the last page go."""
         self._call("Page.navigate", url="about:blank")
         self.wait_for("location.href == 'about:blank'")
         self.complaints.clear()
         self.requested.clear()
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
         self._call("Page.navigate", url=address)
 
     def evaluate(self, expression: str) -> Any:
@@ -87,14 +75,6 @@ class Tab:
             self._call("Input.insertText", text=text)
         else:
             self.evaluate("document.execCommand('delete')")
-
-    def prefer(self, scheme: str) -> None:
-        """Be a reader who prefers `light` or `dark` pages."""
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def picture(self, file: Path) -> None:
-        shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(shot["data"]))
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
@@ -134,11 +114,14 @@ class Tab:
 @contextmanager
 def browser_tab(folder: Path) -> Iterator[Tab]:
     """A tab of a browser of its own, whose profile is kept in the folder; skips where there is no browser."""
+    browser = next(filter(None, map(shutil.which, _NAMES)), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
     to_browser, ours_out = os.pipe()
     ours_in, from_browser = os.pipe()
     # It reads from descriptor 3 and writes to 4.
     redirect = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
-    command = ["bash", "-c", redirect, "browser", *headless_chromium(folder), *_FLAGS]
+    command = ["bash", "-c", redirect, "browser", browser, *_FLAGS, f"--user-data-dir={folder}/chrome"]
     process = subprocess.Popen(
         command, pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -161,18 +144,17 @@ def shared_tab() -> Tab:
     return until_exit.enter_context(browser_tab(Path(folder)))
 
 
-def after_scripts(page: Path, script: str = "", *, fragment: str = "", width: int = 1200, until: str = "true") -> str:
+def after_scripts(page: Path, script: str = "", *, fragment: str = "", until: str = "true") -> str:
     """Return a page's document after its own scripts and one more; skip where there is no browser.
 
     Assert that no script failed and nothing was written to the console.
 
     Args:
         fragment: of the page's address, with its `#`.
-        width: of the window, in CSS pixels.
         until: an expression that is true once the page's own scripts are done.
     """
     tab = shared_tab()
-    tab.open(page.as_uri() + fragment, width=width)
+    tab.open(page.as_uri() + fragment)
     tab.wait_for(f"location.href != 'about:blank' && document.readyState == 'complete' && {until}")
     tab.evaluate(f"{script}; undefined")
     document = str(tab.evaluate("document.documentElement.outerHTML"))

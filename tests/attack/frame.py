@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -84,6 +83,8 @@ def save(outcomes: Sequence[Outcome]) -> None:
 
     Each row has its date and machine, since a run may include only some attacks.
     """
+    from d2e_sft.bench.table import machine  # imports torch
+
     kept: dict[str, Any] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {"attacks": []}
     rows = {row["name"]: row for row in kept["attacks"]}
     command = "make attack" + ("" if tries_asked() == "all" else f" TRIES={tries_asked()}")
@@ -108,13 +109,3 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     when = min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
     lines += ["", f"Measured on {', '.join(sorted(machines))}; {when} ([each row](../results/attack.json))."]
     return "\n".join(lines)
-
-
-def machine() -> str:
-    """Return the processor and the number of its cores."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    return f"{len(os.sched_getaffinity(0))} cores of {name}"

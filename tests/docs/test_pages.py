@@ -22,7 +22,7 @@ from tests.docs.commands import (
     problem_of,
     text_of,
 )
-from tests.docs.test_pictures import script
+from tests.docs.test_made import script
 
 DOCS = ROOT / "docs"
 PAGES = [

@@ -108,13 +108,8 @@ def test_equal_points_are_trained_and_scored_once_and_shown_twice(swept: Path) -
     assert rows[KILLED]["n"] == 4
 
 
-def test_table_plot_page_and_paper_tables_are_in_the_folder(swept: Path) -> None:
-    table = (swept / "results.md").read_text(encoding="utf-8")
-    columns = [cell.strip() for cell in table.splitlines()[0].strip("|").split("|")]
-    assert columns == ["debias", "alpha", "mean", "EM", "F1", "counterfactual", "temporal", "unparsed", "status"]
-    assert (swept / "results.png").read_bytes().startswith(b"\x89PNG")
+def test_page_and_paper_tables_are_in_the_folder(swept: Path) -> None:
     page = (swept / "results.html").read_text(encoding="utf-8")
-    assert "debias=false</text>" in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["'#])""", page), "the page needs no other file"
     assert "- w/o DEE" in (swept / "table-ablation.md").read_text(encoding="utf-8")
     assert "model (α=0.5)" in (swept / "table-sensitivity.md").read_text()

@@ -1,4 +1,4 @@
-"""PIPER in lm-evaluation-harness: the harness's own run, against this project's decoding and scoring."""
+"""PIPER in lm-evaluation-harness: its tasks, and its own run against this project's decoding and scoring."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from d2e_sft.decoding import DecodingConfig, PromptPair, sample_pairs, stop_toke
 from d2e_sft.util.errors import UserError
 from eval.commands.lm_eval import TASKS
 from eval.lm_eval.model import D2ELM
+from eval.lm_eval.tasks.rows import document, load
 from eval.score.scoring import score_output
 from tests.d2e_sft.decoding.pairs import generated
 from tests.eval.lm_eval.rows import ROWS, save_rows
-from tests.tiny import save_tiny_model
+from tests.tiny import make_sample, save_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +134,35 @@ def test_a_decoder_is_named_as_for_d2e_eval_its_options_apart_by_colons(folder: 
     assert D2ELM(folder, alpha=0.2, decoder="d2e").how == DecodingConfig(alpha=0.2)
     with pytest.raises(UserError, match=r"alpha 0\.5 with the decoder cad"):
         D2ELM(folder, alpha=0.5, decoder="cad")
+
+
+def test_all_fifteen_rows_are_in_the_group() -> None:
+    manager = TaskManager(include_path=str(TASKS), include_defaults=False)
+    names = [name for name in manager.all_subtasks if name.startswith("piper_")]
+    with_options = [name for name in names if name.startswith("piper_choice_")]
+    assert len(names) - len(with_options) == 15
+    assert {name.replace("piper_choice_", "piper_") for name in with_options} < set(names)
+    assert {"piper", "piper_choice"} <= set(manager.all_groups)
+
+
+def test_choices_stand_behind_the_marker_and_gold_is_their_place() -> None:
+    options, prompts = ["sun", "moon", "sea"], load_prompt_set("default")
+    scq, mcq, nli, qa = (
+        document(make_sample(1, **fields), prompts)
+        for fields in (
+            {"format": "scq", "options": options, "answers": ["moon"]},
+            {"format": "mcq", "options": options, "answers": ["sea", "sun"]},
+            {"format": "nli", "answers": ["negative"]},
+            {},
+        )
+    )
+    assert (scq["choices"], scq["gold"]) == (["(A) sun", "(B) moon", "(C) sea"], 1)
+    assert f"{scq['marker']} {scq['choices'][scq['gold']]}" == scq["response"]
+    assert (mcq["choices"], mcq["gold"], mcq["solved"]) == (scq["choices"], [0, 2], "(A) sun; (C) sea")
+    assert (nli["choices"], nli["gold"]) == (["positive", "negative"], 1)
+    assert (qa["choices"], qa["gold"]) == ([], None)
+
+
+def test_a_folder_without_the_benchmark_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no test rows of tempreason"):
+        load(dataset="tempreason", relation="temporal", data=str(tmp_path))

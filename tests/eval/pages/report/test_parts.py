@@ -1,0 +1,245 @@
+"""The parts of a report: facts, curves, plots and error patterns are those of the runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import with_checksums, write_json
+from eval.compare.compare import compare_measures
+from eval.compare.judged import read_patterns
+from eval.compare.measures import measure_scores
+from eval.compare.runs import load_runs
+from eval.pages.report.facts import Training, curves, read_training, run_facts
+from eval.pages.report.page import render_page
+from eval.pages.report.patterns import pattern_table
+from eval.pages.report.plots import (
+    BarPart,
+    ReadingPoint,
+    reading_chart,
+    reading_figure,
+    scores_figure,
+    stacked_figure,
+)
+from eval.score.statistics import Interval
+from tests.command import output_of
+from tests.eval.compare.rows import accuracy
+from tests.factories import choice, make_run, prediction
+
+RECORD = {
+    "source": {"train": "t.parquet", "train_sha256": "ab", "rows": 1234, "prompt_set": "p", "prompt_set_sha256": "c"},
+    "samples": 900,
+    "tokens_sha256": "d",
+    "processes": 8,
+    "versions": {"torch": "2.13.0", "peft": "0.21.2"},
+    "wording": "neutral",
+}
+
+
+def test_facts_are_side_by_side_and_differences_are_marked(tmp_path: Path) -> None:
+    rows = [prediction(1, True)]
+    same = {"seconds": 5.0, "model": "some/model"}
+    paths = [
+        make_run(tmp_path / "base", rows, **same, environment={"torch": "2.9.0", "device": "cpu", "processes": 1}),
+        make_run(tmp_path / "d2e", rows, **same, environment={"torch": "2.9.0", "device": "H200", "processes": 8}),
+    ]
+    (paths[1] / "data.json").write_text(json.dumps(RECORD))
+    runs = load_runs(paths)
+    tables = run_facts(runs, [None, None])
+    environment = {fact.name: fact for fact in tables["Environment of the evaluation"]}
+    assert environment["torch"].shared
+    assert environment["device"].values == ("cpu", "H200")
+    assert environment["device"].differs
+    training = {fact.name: fact for fact in tables["Training and its environment"]}
+    assert training["processes"].values == ("–", "8")
+    assert training["rows in it"].values == ("–", "1,234")
+    assert not training["torch"].differs, "a run that was not trained has no other version"
+    assert training["prompt set"].values == ("–", "neutral"), "the one that worded its rows, and not the one named"
+    page = render_page(runs)
+    assert "≠ device</th><td>cpu</td><td>H200</td>" in page
+    assert '<td colspan="2">some/model</td>' in page
+
+
+def test_options_by_likelihood_differ_from_parsed_answers_and_a_damaged_record_is_named(tmp_path: Path) -> None:
+    own = {"answer": "likelihood", "normalise": "tokens", "without_options": 3}
+    rows = [prediction(1, True)]
+    runs = load_runs([make_run(tmp_path / "a", rows, **own), make_run(tmp_path / "b", rows)])
+    facts = {fact.name: fact.values for fact in run_facts(runs, [None, None])["Evaluation"]}
+    assert facts["answers"][0] == "the likeliest option (log-probability by tokens)"
+    assert facts["answers"][1].startswith("100.0 %")
+    assert facts["rows without options left out"][0] == "3"
+    run = make_run(tmp_path / "run", rows)
+    (run / "data.json").write_text('{"samples": "many"}')
+    with pytest.raises(UserError, match=r"run/data\.json: not the record of a training \(.*samples: got 'many'"):
+        render_page(load_runs([run]))
+
+
+LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": step / 4} for step in (1, 2, 3)]
+
+
+def logged(folder: Path, log: list[dict[str, Any]]) -> Training:
+    folder.mkdir(exist_ok=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    return read_training(folder)
+
+
+def trained(folder: Path, d2e: str, **changes: float) -> Training:
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(f"data: {{train: x}}\ntrain: {{output_dir: x}}\nd2e: {{{d2e}}}\n")
+    return logged(folder, [{**entry, **{key: entry[key] + more for key, more in changes.items()}} for entry in LOG])
+
+
+def test_losses_of_other_terms_are_drawn_apart(tmp_path: Path) -> None:
+    sft = trained(tmp_path / "sft", "objective: sft")
+    d2e, same = (trained(tmp_path / name, "objective: d2e, alpha: 0.5") for name in ("d2e", "same"))
+    weak = trained(tmp_path / "weak", "objective: d2e, alpha: 0.2")
+    assert [one.terms for one in (sft, d2e, weak)][:2] == ["sft", "d2e, alpha 0.5, kl_weight 1.0"]
+    charts = curves(["sft", "d2e", "same", "weak"], [sft, d2e, same, weak])
+    found = [str(chart).partition("over training steps: ")[2].partition('"')[0] for chart in charts]
+    assert [title.rpartition(" of ")[2] for title in found] == [
+        "sft", "d2e, same", "weak",  # loss
+        "sft", "d2e, same", "weak",  # cross-entropy
+        "sft, d2e, same, weak",  # an accuracy is one, however it was trained
+    ]  # fmt: skip
+    assert found[1].startswith("Loss (d2e, alpha 0.5")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"log_history": [1]}'])
+def test_a_damaged_trainer_state_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "trainer_state.json").write_text(content)
+    with pytest.raises(UserError, match=r"trainer_state\.json"):
+        read_training(tmp_path)
+
+
+FOUND = compare_measures("wiqa", {"A": accuracy([1, 1, 0, 1]), "B": accuracy([1, 0, 0, 0])})
+
+
+def test_dots_of_measures_stand_at_the_scores_with_their_intervals() -> None:
+    [axes] = scores_figure(FOUND).axes
+    assert [list(container[0].get_xdata()) for container in axes.containers] == [[75], [25]]
+    (bar,) = axes.containers[0][2]
+    known = measure_scores(FOUND)["accuracy", "questions"][0]
+    assert bar.get_segments()[0][:, 0].tolist() == pytest.approx([100 * known.low, 100 * known.high])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["accuracy\n4 questions"]
+
+
+def test_the_parts_of_a_stacked_bar_stand_side_by_side_and_fill_it() -> None:
+    parts = [BarPart("a", "first", "#cccccc", ""), BarPart("b", "second", "#999999", "")]
+    [axes] = stacked_figure({"group": {"one": {"a": 1, "b": 3}, "other": {"a": 2, "b": 0}}}, parts, "percent").axes
+    spans = [[(bar.get_x(), bar.get_width()) for bar in container] for container in axes.containers]
+    assert spans == [[(0, 25), (0, 100)], [(25, 75), (100, 0)]]
+
+
+def point(label: str, aligned: float, conflict: float) -> ReadingPoint:
+    """A run whose intervals reach 5 points to each side, but not beyond 0 and 100."""
+    first, second = (Interval(v, max(0.0, v - 0.05), min(1.0, v + 0.05)) for v in (aligned, conflict))
+    return ReadingPoint(label, first, second)
+
+
+def test_a_point_stands_at_its_aligned_and_conflict_accuracy_with_both_intervals() -> None:
+    axes = reading_figure([point("sft", 0.98, 0.46), point("d2e", 1.0, 0.0)], reference=True).axes[0]
+    assert axes.get_xlim() == axes.get_ylim() == (0, 100)
+    places = [container[0].get_xydata().tolist()[0] for container in axes.containers]
+    assert places == [[98.0, 46.0], [100.0, 0.0]]
+    across, up = (bars.get_segments()[0] for bars in axes.containers[0][2])
+    assert across[:, 0].tolist() == pytest.approx([93.0, 100.0])
+    assert up[:, 1].tolist() == pytest.approx([41.0, 51.0])
+    diagonal = next(line for line in axes.lines if line.get_linestyle() == "--")
+    assert diagonal.get_xydata().tolist() == [[0, 0], [100, 100]]
+
+
+def test_the_picture_is_read_out_with_its_numbers() -> None:
+    svg = str(reading_chart([point("sft", 0.98, 0.46), point("d<2>e", 1.0, 0.0)]))
+    ElementTree.fromstring(svg.replace("<svg", '<svg xmlns:xlink="x"', 1))
+    assert "reference" not in str(reading_chart([point("alone", 0.98, 0.46)]))
+    assert "the reference is sft. sft: conflict 46.0, aligned 98.0; d&lt;2&gt;e: conflict 0.0, aligned 100.0" in svg
+
+
+NEGLECT, PLACE, OTHER = "neglect_context", "inaccurate_position", "other"
+
+
+def sealed(errors: list[dict[str, Any]]) -> str:
+    """The text of a file of patterns."""
+    return json.dumps(with_checksums({"judge": {"backend": "x"}, "estimated_by_rule": True, "errors": errors}))
+
+
+def run_with(folder: Path, found: dict[str, str] | None, *, by_rule: bool = False, **content: Any) -> Path:
+    """A run with one right answer and wrong ones s1, s2 (temporal) and s3 (causal), and their patterns."""
+    run = make_run(folder, [prediction(0, True), prediction(1, False), prediction(2, False), choice(3, False)])
+    if found is not None:
+        dataset = {"s1": "stories", "s2": "stories", "s3": "kitchen"}
+        errors = [
+            {"dataset": dataset.get(name, "stories"), "id": name, "pattern": pattern, "reason": f"<i>why {name}</i>"}
+            for name, pattern in found.items()
+        ]
+        judge = {"backend": "rules", "model": None} if by_rule else {"backend": "openai", "model": "judge-1"}
+        written = {"judge": judge, "estimated_by_rule": by_rule, "errors": errors, **content}
+        write_json(run / "eval/mini/error_patterns.json", with_checksums(written))
+    return run
+
+
+def test_patterns_are_counted_by_relation_and_run(tmp_path: Path) -> None:
+    paths = [
+        run_with(tmp_path / "a", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}),
+        run_with(tmp_path / "b", {"s1": OTHER, "s2": NEGLECT, "s3": NEGLECT}),
+    ]
+    runs = load_runs(paths)
+    table = pattern_table(runs, {run.label: found for run in runs if (found := read_patterns(run))})
+    rows = {(relation, row[0]): row[1:] for relation, own in table.blocks() for row in own}
+    assert list(rows) == [(relation, run) for relation in ("temporal", "causal", "all") for run in "ab"]
+    assert rows["temporal", "a"] == ["2 (66.7 % of 3)", "100.0 % (2)", *["0.0 % (0)"] * 3]
+    assert rows["causal", "b"] == ["1 (100.0 % of 1)", "100.0 % (1)", *["0.0 % (0)"] * 3]
+    assert rows["all", "b"] == ["3 (75.0 % of 4)", "66.7 % (2)", "0.0 % (0)", "33.3 % (1)", "0.0 % (0)"]
+    page = render_page(runs)
+    assert "Stacked bars: shares of error patterns by relation of a, b" in page
+    assert "a: by the judge judge-1" in page
+    assert "do not compare" not in page
+    assert "Not known yet" not in page
+    assert "<i>why" not in page, "a reason is text"
+    assert "why s1" in page
+    by_rule = run_with(tmp_path / "rule", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}, by_rule=True)
+    page = render_page(load_runs([paths[0], by_rule]))
+    assert "rule: estimated by rule" in page
+    assert "do not compare them" in page
+
+
+def test_a_run_without_patterns_is_named_and_the_command_says_how_to_get_them(tmp_path: Path) -> None:
+    paths = [run_with(tmp_path / "a", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}), run_with(tmp_path / "b", None)]
+    lines = output_of("report", *paths, "--out", tmp_path / "report.html").splitlines()
+    page = (tmp_path / "report.html").read_text()
+    assert "Not known for b." in page
+    assert "d2e errors" not in page, "what is to be done stands in the terminal, not on a page to pass on"
+    told = lines.index("without error patterns; to find those of b by rule first:")
+    without, find = lines[told + 1 : told + 3]
+    assert re.fullmatch(rf"  d2e eval .* --out {tmp_path}/b --without-context", without)
+    assert find == f"  d2e errors {tmp_path}/b --bench mini"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not error patterns"),
+        ("[]", "not error patterns"),
+        ("{}", "has no checksums"),
+        (sealed([{}]), "errors.0.dataset: missing"),
+        (sealed([]), "about 0 wrong answers, .* holds 3"),
+        (sealed([]).replace("true", "false"), "was changed after it was written"),
+    ],
+)
+def test_a_damaged_file_or_one_of_other_answers_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    run = run_with(tmp_path / "run", {})
+    file = run / "eval/mini/error_patterns.json"
+    file.write_text(text)
+    with pytest.raises(UserError, match=problem) as error:
+        render_page(load_runs([run]))
+    assert str(file) in str(error.value)
+    assert f"d2e errors {run} --bench mini" in str(error.value)
+    run = run_with(tmp_path / "right", {"s1": OTHER, "s2": OTHER, "s3": OTHER, "s0": OTHER})
+    with pytest.raises(UserError, match=r"1 are in one only, such as 's0' of stories"):
+        render_page(load_runs([run]))
