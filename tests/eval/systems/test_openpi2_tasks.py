@@ -44,6 +44,7 @@ from eval.systems.openpi2.planning import (
 from eval.systems.openpi2.salience import agreement, check_same_entities, read_judges, read_salience
 from eval.systems.openpi2.task import bert_scorer, best_scores, mean
 from tests.command import call
+from tests.eval.systems.crepe_procedures import entity, event, step
 from tests.eval.systems.files import save
 from tests.eval.systems.openpi2_procedures import judged, rescored, run, save_official
 
@@ -190,12 +191,8 @@ def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path
     for name, content in files.items():
         save(tmp_path / "cluster_mini" / name, content)
 
-    concise: list[str] = []
-
     def group(name: str, chat: TaskItem) -> str:
         if "heat of pan" in chat.messages[-1]["content"]:
-            concise.append(chat.messages[-1]["content"])
-            assert "- ['fullness of hose', 'content of hose', 'volume of hose']" in chat.messages[3]["content"]
             return "The groups are:\n- ['warmth of pan', 'heat of pan']\n- ['place of pan']"
         if name.startswith("attribute"):
             assert chat.id == "1/pan | skillet", "one entry is one cluster and is not asked about"
@@ -214,7 +211,6 @@ def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path
         again = rescored(tmp_path, result, file, tmp_path / "cluster_mini" / gold, task)
         assert [value for name, value in again.items() if name.endswith("f1")] == [1]
     result, _ = run(tmp_path, group, "task=clusters", "attribute_form=concise", "attribute_runs=1", "entity_runs=3")
-    assert "'heat of pan', 'warmth of pan', 'place of pan'" in concise[0]
     assert result.scores["attributes_cluster_f1"] == 1, "what the form adds is left out again"
 
 
@@ -350,20 +346,14 @@ def test_votes_and_scores_are_judges_if_every_state_has_them(tmp_path: Path) -> 
         read_judges(save(tmp_path / "damaged.json", content))
 
 
+WHISTLE = "It whistles."
 CREPE = {
     "7": {
         "goal": "Brew tea",
         "steps": [
             [{"step": "Start."}],
-            [
-                {"type": "step", "step": "Heat the kettle."},
-                {"type": "event", "event": "It whistles.", "change": "more likely"},
-            ],
-            [
-                {"type": "step", "step": "Take it off."},
-                {"type": "entity", "entity": "kettle", "attribute": "hot", "change": "less likely"},
-                {"type": "event", "event": "It whistles.", "change": "less likely"},
-            ],
+            [step("Heat the kettle."), event(WHISTLE, "more likely")],
+            [step("Take it off."), entity("kettle", "hot", "less likely"), event(WHISTLE, "less likely")],
         ],
     }
 }
