@@ -59,7 +59,8 @@ def test_ratios_from_0_to_10_are_taken_and_any_other_is_refused(door: str) -> No
     ],
 )
 def test_the_command_line_refuses_it(line: str, alpha: str) -> None:
-    done = CliRunner().invoke(cli.d2e, [*line.split(), "--alpha", alpha])
+    verb, *words = line.split()
+    done = CliRunner().invoke(cli.d2e, [verb, "--alpha", alpha, *words])
     assert done.exit_code != 0
     assert "alpha" in done.output
     assert "range" in done.output
