@@ -77,8 +77,7 @@ class ReadingProbe(TrainerCallback):
                 values[f"{name}_{group}"] = sum(of_group) / len(of_group)
         values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
         compute = {"train_seconds": now[0] - self._start[0], "train_cpu_seconds": now[1] - self._start[1]}
-        tokens = torch.tensor(self.trainer.trained_tokens, device=self.trainer.args.device)
-        compute["train_tokens"] = int(self.trainer.accelerator.reduce(tokens))
+        compute["train_tokens"] = self.trainer.state.num_input_tokens_seen
         return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **compute}
 
     def _right(self) -> dict[str, list[bool]]:

@@ -115,7 +115,6 @@ class D2ETrainer(EvaluatingTrainer):
     data_collator: Any
     token_steps: TokenBudgetSteps | None = None
     depends_on = cached_property(other_models)  # computed at the first step, before the models can change
-    trained_tokens = 0  # of all views, in this process
     _metrics_start: float | None = None  # seconds of training, evaluations left out
 
     def __init__(
@@ -284,6 +283,11 @@ class D2ETrainer(EvaluatingTrainer):
         self.laps.enter("data")
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         tokens = count_answers(batches, lambda counts: self.accelerator.gather(counts[None]).sum(dim=0), device)
+        parts = [part for batch in batches for part in batch.get("micro_batches", [batch]) if REPEATED not in part]
+        seen = sum(counts_of(part)[0] for part in parts)
+        if self.accelerator.num_processes > 1:
+            seen = int(self.accelerator.reduce(torch.tensor(seen, device=device)))
+        self.state.num_input_tokens_seen += seen  # kept in checkpoints; tokens of all views, each counted whole
         self.laps.enter("elsewhere")
         return batches, tokens
 
@@ -334,7 +338,6 @@ class D2ETrainer(EvaluatingTrainer):
             if "pairs" in rows:
                 sums["pair_scale"] = scale * rows["pairs"].tokens_per_pair
             self._sums.update(sums, targets, counts, scale)
-            self.trained_tokens += counts[0]
         else:
             self.count_held_out(sums, targets, counts)
         scaled = sums["loss"] * scale
