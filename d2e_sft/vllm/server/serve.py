@@ -120,7 +120,7 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     wording = load_prompt_set(options.prompt_set)
     tokenizer = client.engine.get_tokenizer()
     if options.system_of(wording, options.format) and tokenizer.chat_template and not takes_system(tokenizer):
-        warn("the model's chat template rejects system messages, so requests without one get none")
+        warn("the model's chat template has no system message, so requests without one get none")
         options = replace(options, system="")
     add_chat_route(app, wording, options)
     # vLLM's app has already built its middleware, so ours wraps it. The key is checked before a body is read.

@@ -181,6 +181,7 @@ def test_models_health_and_unknown_routes(server: Served) -> None:
     ("fields", "status", "message"),
     [
         ({"context": CONTEXT, "alpha": -0.5}, 400, "alpha"),
+        ({"context": CONTEXT, "alpha": True}, 400, "alpha"),
         ({"alpha": 0.5}, 400, "need a context"),
         ({"context": CONTEXT, "decoder": "adcad"}, 400, "adacad"),
         ({"context": CONTEXT, "decoder": "cad", "alpha": 0.5}, 400, "has no"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -70,25 +69,6 @@ def test_prompts_of_one_decoder_are_one_batch_and_sampled_ones_are_alone(
     assert batches == [[2, 5], [3, 7], [4], [6]]
 
 
-def test_decoding_ends_when_nobody_waits(loaded: LoadedModel) -> None:
-    steps = 0
-
-    def count(*_: Any) -> None:
-        nonlocal steps
-        steps += 1
-
-    async def asked() -> None:
-        queue = BatchQueue(loaded, 9)
-        async with aclosing(queue.answers([prompt(max_new_tokens=900)])) as pieces:
-            await anext(pieces)
-        await whole(queue, prompt())
-
-    hook = loaded.model.model.register_forward_hook(count)
-    asyncio.run(asked())
-    hook.remove()
-    assert 5 <= steps < 600
-
-
 @pytest.fixture
 def held(loaded: LoadedModel) -> Iterator[BatchQueue]:
     """A queue with room for two prompts, whose thread waits until the test ends."""
@@ -116,27 +96,6 @@ def test_a_full_queue_refuses_with_429_and_too_many_prompts_of_a_request_with_40
     with pytest.raises(RequestError, match="3 prompts in a request; expected at most 2") as refused:
         asyncio.run(whole(held, *[prompt()] * 3))
     assert refused.value.status == 400
-
-
-def test_a_call_ends_between_its_values_when_nobody_waits(loaded: LoadedModel) -> None:
-    begun, release, seen = threading.Event(), threading.Event(), list[int]()
-
-    def work(_: Any, value: int) -> int:
-        seen.append(value)
-        begun.set()
-        release.wait(30)
-        return value
-
-    async def left(queue: BatchQueue) -> list[int]:
-        task = asyncio.create_task(queue.call(work, [1, 2, 3]))
-        await asyncio.to_thread(begun.wait, 30)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        release.set()
-        return await queue.call(work, [7, 8])
-
-    assert asyncio.run(left(BatchQueue(loaded, 9))) == [7, 8]
-    assert seen == [1, 7, 8]
 
 
 @pytest.mark.parametrize("place", ["generate", "budget_of"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from argparse import Namespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import Format
 from d2e_sft.server.start import ServeOptions, example_request, listening
 from d2e_sft.util.errors import UserError
+from d2e_sft.vllm.server.serve import check_address
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,28 @@ def test_the_example_is_a_command_in_the_words_of_training(name: str, fmt: Forma
 
 def test_no_example_is_shown_of_a_model_whose_wording_is_unknown() -> None:
     assert example_request("m", ServeOptions(), "http://127.0.0.1:8000/v1") == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"api_key": ["S"]}, "got --api-key after MODEL"),
+        ({"host": "0.0.0.0"}, "got --host after MODEL"),
+        ({"port": 9000}, "got --port after MODEL"),
+        ({"allowed_origins": ["https://app.example"]}, "got --allowed-origins after MODEL"),
+        ({"api_key": "S", "host": "0.0.0.0"}, "got --host and --api-key after MODEL"),
+        ({}, None),
+        ({"api_key": []}, None),
+    ],
+)
+def test_an_address_or_a_key_after_the_model_is_refused(changed: dict[str, Any], said: str | None) -> None:
+    options = ServeOptions(api_key="the-servers-own")
+    arguments = Namespace(
+        **{"host": options.host, "port": options.port, "api_key": None, "allowed_origins": ["*"], **changed}
+    )
+    if said is None:
+        check_address(arguments, options)
+        return
+    with pytest.raises(UserError, match=said) as refused:
+        check_address(arguments, options)
+    assert "before MODEL" in str(refused.value.remedy)

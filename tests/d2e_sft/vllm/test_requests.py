@@ -6,6 +6,7 @@ size, and a row whose prompt is unfinished gets logits that mean nothing, whose 
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 from dataclasses import dataclass, field
@@ -20,9 +21,10 @@ from d2e_sft.decoding import PromptPair
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.decoding.pairs import finished, resolved
 from d2e_sft.util.errors import UserError
+from d2e_sft.vllm import requests as gates
 from d2e_sft.vllm.offline import RequestBatch
 from d2e_sft.vllm.pairing import BatchRows, Draw, PairedRow, debias_rows, read_row
-from d2e_sft.vllm.requests import PairProgress, PairRequest
+from d2e_sft.vllm.requests import PairProgress, PairRequest, RowGate
 
 VOCAB, SENTINEL, STOP, LIMIT = 17, 16, 15, 9
 
@@ -232,3 +234,59 @@ def test_a_pair_whose_logits_are_nan_is_given_up_with_an_error(monkeypatch: pyte
     engine = _Engine(random.Random(0), apart=0.0, rows=4)
     with pytest.raises(UserError, match=r"sample 's1' .* logits contain NaN or infinity(?s:.*)bfloat16"):
         list(RequestBatch(_llm(engine), [PairRequest(pair, DecodingConfig(), (STOP,), SENTINEL)]).run())
+
+
+async def _enter(places: RowGate) -> None:
+    async with places.rows(2):
+        pass
+
+
+def test_pairs_never_exceed_the_places_and_enter_in_order() -> None:
+    order: list[int] = []
+
+    async def pair(places: RowGate, number: int) -> None:
+        async with places.rows(2):
+            order.append(number)
+            assert places.free >= 0
+            await asyncio.sleep(0.001 * (number % 3))
+
+    async def run() -> None:
+        places = RowGate(5)
+        await asyncio.gather(*(pair(places, number) for number in range(20)))
+        assert (places.waiting, places.free) == (0, 5)
+
+    asyncio.run(run())
+    assert order == list(range(20))
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_plain_request_enters_at_once_and_a_pair_waits_for_it_or_gives_up(gives_up: bool) -> None:
+    async def run() -> None:
+        places = RowGate(2)
+        async with places.rows(1, wait=False):
+            task = asyncio.create_task(_enter(places))
+            await asyncio.sleep(0.01)
+            assert (places.waiting, places.free) == (2, 1)
+            if gives_up:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert places.waiting == 0
+        if not gives_up:
+            await task
+        await _enter(places)
+        assert places.free == 2
+
+    asyncio.run(run())
+
+
+def test_plain_requests_that_never_leave_do_not_starve_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "_PATIENCE", 0.02)
+
+    async def run() -> None:
+        places = RowGate(2)
+        async with places.rows(2, wait=False), asyncio.timeout(2), places.rows(2):
+            assert places.free == -2
+        assert places.free == 2
+
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 import httpx
-from openai import AuthenticationError, BadRequestError, OpenAI
+from openai import APIStatusError, AuthenticationError, BadRequestError, OpenAI
 
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.storage.builtin import BUILTIN
-from tests.d2e_sft.vllm.served import CONTEXT, KEY, LIMIT, QUESTION, SYSTEM, ask
+from tests.d2e_sft.vllm.served import CONTEXT, KEY, LIMIT, QUESTION, SYSTEM, ask, requests_inside, seconds_until_idle
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -79,15 +80,9 @@ def test_an_empty_context_is_decoded_plainly_and_says_so(client: OpenAI, in_proc
     ("extra", "options", "said"),
     [
         ({"context": CONTEXT, "alpha": -0.5}, {}, "alpha"),
-        ({"context": CONTEXT, "alpha": "much"}, {}, "alpha"),
-        ({"context": CONTEXT, "alpha": True}, {}, "alpha"),
         ({"context": 5}, {}, "context"),
         ({"alpha": 0.5}, {}, "context"),
-        ({"decoder": "cad"}, {}, "context"),
         ({"context": CONTEXT, "decoder": "adcad"}, {}, "adacad"),
-        ({"context": CONTEXT, "decoder": "cad", "alpha": 0.5}, {}, "has no"),
-        ({"context": CONTEXT, "decoder": "os:getcwd"}, {}, "custom functions"),
-        ({"context": CONTEXT, "format": "essay"}, {}, "format"),
         ({"context": CONTEXT, "use_beam_search": True}, {"n": 2}, "beam"),
         ({"context": CONTEXT}, {"n": 2}, "n=2"),
         ({"context": CONTEXT}, {"logprobs": True}, "logprobs"),
@@ -134,3 +129,71 @@ def test_other_pages_and_bodies_that_are_not_json_are_refused(server: str) -> No
     assert httpx.options(url, headers={"Origin": "https://evil.example"}).status_code == 403
     for body in (half, '{"model": 1, "model": 2}', '{"temperature": NaN}'):
         assert httpx.post(url, headers=key, content=body).status_code == 400
+
+
+def test_equal_seeds_draw_equal_answers_whatever_else_the_engine_does(client: OpenAI) -> None:
+    alone = ask(client, temperature=1.0, top_p=0.95, seed=7).choices[0].message.content
+    with ThreadPoolExecutor(5) as pool:
+        busy = pool.map(lambda seed: ask(client, temperature=1.0, top_p=0.95, seed=seed), [7, 8, 9, 7, 10])
+        texts = [answer.choices[0].message.content for answer in busy]
+    assert texts[0] == texts[3] == alone
+    assert len(set(texts)) == 4
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_both_requests_end_when_the_client_leaves(server: str, client: OpenAI, stream: bool) -> None:
+    options: dict[str, Any] = {"max_tokens": 900, "extra": {"context": CONTEXT, "ignore_eos": True}}
+    if stream:
+        answer = ask(client, stream=True, **options)
+        next(iter(answer))
+        assert requests_inside(server) == 2
+        answer.close()
+    else:
+        with pytest.raises(Exception, match="timed out"):
+            ask(client.with_options(timeout=3), **options)
+    assert seconds_until_idle(server, 10) < 10
+
+
+def test_a_full_engine_turns_pairs_away_and_answers_those_it_took(server: str, client: OpenAI) -> None:
+    seconds_until_idle(server, 60)
+    expected = ask(client).choices[0].message.content
+
+    def attempt(_: int) -> Any:
+        try:
+            return ask(client)
+        except APIStatusError as error:
+            return error
+
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(attempt, range(16)))
+    refused = [result for result in results if isinstance(result, APIStatusError)]
+    answered = [result.choices[0].message.content for result in results if not isinstance(result, APIStatusError)]
+    assert refused
+    assert {(error.status_code, error.response.headers["retry-after"]) for error in refused} == {(429, "1")}
+    assert len(answered) >= 4
+    assert set(answered) == {expected}
+    assert ask(client).choices[0].message.content == expected
+
+
+def test_a_stream_is_one_answer_in_pieces_with_its_usage(client: OpenAI) -> None:
+    whole = ask(client)
+    chunks = list(ask(client, stream=True, stream_options={"include_usage": True}))
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(pieces) == whole.choices[0].message.content
+    assert sum(bool(piece) for piece in pieces) > 3
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
+    assert chunks[-1].usage == whole.usage
+
+
+def test_stop_strings_end_an_answer_as_in_vllm(client: OpenAI) -> None:
+    text = ask(client).choices[0].message.content
+    stop = text[8:11]
+    for stream in (False, True):
+        if stream:
+            chunks = [c for c in ask(client, stop=[stop], stream=True) if c.choices]
+            cut = "".join(c.choices[0].delta.content or "" for c in chunks)
+            reason = chunks[-1].choices[0].finish_reason
+        else:
+            choice = ask(client, stop=[stop]).choices[0]
+            cut, reason = choice.message.content, choice.finish_reason
+        assert (cut, reason) == (text[: text.index(stop)], "stop")
