@@ -17,6 +17,7 @@ from d2e_sft.model.storage.folder import check_dependencies
 from d2e_sft.model.storage.seal import SEAL_FILE, damage
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import removal
 from d2e_sft.util.locks import LOCK_FILE
 from d2e_sft.util.terminal import warn
 
@@ -181,13 +182,19 @@ def keep_precision(recipe: Recipe) -> None:
 
 
 def clear_run(run: Path) -> None:
-    """Remove the files of an earlier training and its evaluation, and nothing else."""
-    for pattern in _LEFT_BY_TRAINING:
-        for path in run.glob(pattern):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    """Remove the files of an earlier training and its evaluations, and nothing else; say which before."""
+    left = files_to_clear(run)
+    if left:
+        warn(removal(run, left))
+    for path in left:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def files_to_clear(run: Path) -> list[Path]:
+    return list(dict.fromkeys(path for pattern in _LEFT_BY_TRAINING for path in run.glob(pattern)))
 
 
 def refuse_to_clear(model: str, data: str | None, run: Path) -> None:

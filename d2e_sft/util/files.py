@@ -24,6 +24,7 @@ T = TypeVar("T")
 # Text compresses to a tenth or twentieth, an archive bomb to a thousandth.
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
 _STREAM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+_MOST_NAMES = 6  # files that a message lists
 CHECKSUMS = "checksums"  # in files of results
 
 
@@ -108,6 +109,16 @@ def put_folder(complete: Path, path: Path, *, overwrite: bool) -> None:
         except OSError:
             os.replace(old, path)
             raise
+
+
+def removal(folder: Path, paths: Iterable[Path]) -> str:
+    """Say what `--overwrite` removes from a folder: the evaluations of a run by name, then other files."""
+    tops = sorted({path.relative_to(folder).parts[0] for path in paths})
+    evaluations = sorted({file.parent.name for file in folder.glob("eval/*/*")}) if "eval" in tops else []
+    names = [name for name in tops if not (name == "eval" and evaluations)]
+    shown = ", ".join(names[:_MOST_NAMES]) + f" and {len(names) - _MOST_NAMES} more" * (len(names) > _MOST_NAMES)
+    parts = [f"the evaluation{'s' * (len(evaluations) > 1)} {', '.join(evaluations)}"] if evaluations else []
+    return f"--overwrite removes from {folder}: {'; '.join([*parts, *filter(None, [shown])])}"
 
 
 def write_whole(path: Path, text: str) -> None:

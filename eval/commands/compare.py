@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.files import write_json, write_whole
+from eval.compare.decoding import decoding_of_runs
 from eval.compare.runs import load_results, only_subset, reference_first
 
 
@@ -19,6 +20,7 @@ from eval.compare.runs import load_results, only_subset, reference_first
 @click.option(
     "--groups", is_flag=True, help="Also print the tables by dataset and format if the benchmark is about subsets."
 )
+@click.option("--strict", is_flag=True, help="Refuse runs that were decoded differently.")
 @click.option("--wide", is_flag=True, help="Show all tables, with the intervals and differences of every metric.")
 @click.option(
     "--out",
@@ -40,6 +42,7 @@ def compare(
     reference: str | None,
     subset: str | None,
     groups: bool,
+    strict: bool,
     wide: bool,
     out: Path | None,
     json_file: Path | None,
@@ -73,6 +76,8 @@ def compare(
     Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
     """
     loaded = reference_first(load_results(runs, bench), reference)
+    if strict:
+        decoding_of_runs(loaded).refuse()
     from eval.compare.compare import compare_results  # imports pandas
     from eval.compare.reading import onset_table, plateau_table, probed, verdicts
     from eval.compare.verdicts import markdown_text, terminal_text

@@ -8,6 +8,7 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import folded, is_quiet, say
+from eval.compare.decoding import decoding_of_runs
 from eval.compare.runs import ScoredRun, load_results, reference_first
 
 
@@ -39,6 +40,7 @@ from eval.compare.runs import ScoredRun, load_results, reference_first
 @click.option(
     "--no-texts-of", metavar="DATASET", multiple=True, help="The same for one dataset's samples; repeatable."
 )
+@click.option("--strict", is_flag=True, help="Refuse runs that were decoded differently.")
 @click.option("--title", metavar="TEXT", help="Heading of the page. [default: the benchmark's name]")
 def report(
     runs: tuple[Path, ...],
@@ -50,6 +52,7 @@ def report(
     samples: int,
     no_texts: bool,
     no_texts_of: tuple[str, ...],
+    strict: bool,
     title: str | None,
 ) -> None:
     """Write an HTML report of one or more runs, and print its verdicts.
@@ -69,6 +72,8 @@ def report(
     if no_texts and no_texts_of:
         raise UserError("--no-texts leaves out all texts; expected no --no-texts-of", "drop one of the two")
     loaded = reference_first(load_results(runs, bench), reference)
+    if strict:
+        decoding_of_runs(loaded).refuse()
     rows = [run for run in loaded if isinstance(run, ScoredRun)]
     if no_texts_of and not rows:
         raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {loaded[0].folder.name} holds no texts", "drop it")

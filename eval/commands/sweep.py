@@ -29,6 +29,7 @@ from eval.sweep.spec import read_spec
 )
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trainings at a time.")
 @click.option("--results", metavar="FILE", help="File of all results. [default: OUT/results.json]")
+@click.option("--strict", is_flag=True, help="Refuse results of points that were decoded differently.")
 @click.option(
     "--dry-run", is_flag=True, help="List the points and the commands left to run, with what they cost; write nothing."
 )
@@ -39,6 +40,7 @@ def sweep(
     scale: str | None,
     out: Path | None,
     jobs: int,
+    strict: bool,
     dry_run: bool,
     **given: str | None,
 ) -> None:
@@ -83,7 +85,7 @@ def sweep(
     if dry_run:
         _list(planned)
     else:
-        _run(planned, jobs)
+        _run(planned, jobs, strict=strict)
 
 
 def _check_passed_on(planned: Sweep) -> None:
@@ -129,9 +131,9 @@ def _list(planned: Sweep) -> None:
         click.echo(f"in all {sum_of(costs).describe()}, without starting and loading")
 
 
-def _run(planned: Sweep, jobs: int) -> None:
+def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
     from eval.compare.reading import onset_table, plateau_table, settings, verdicts
-    from eval.sweep.results import collect, results_table, write_results
+    from eval.sweep.results import collect, decoding_of, results_table, write_results
     from eval.sweep.run import run_sweep
 
     spec = planned.spec
@@ -142,6 +144,8 @@ def _run(planned: Sweep, jobs: int) -> None:
         click.echo("train.save_steps is not set: a training that is killed begins again")
     failed = run_sweep(planned, say, jobs=jobs)
     results = [] if planned.bench is None else collect(planned, failed)
+    if strict:
+        decoding_of(planned, results).refuse()
     rows = read_rows(planned.results)
     found = [] if spec.probe is None else settings(list(spec.axes), spec.probe.reference, rows)
     for setting in found:

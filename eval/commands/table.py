@@ -13,6 +13,7 @@ from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
+from eval.compare.decoding import decoding_of_runs
 from eval.compare.paper import ENDINGS, read_table
 from eval.compare.paper_layouts import Layout
 from eval.compare.published import PAPERS, PIPER, published_tables
@@ -36,6 +37,7 @@ _TEXT = "text"
     help="The paper's table: piper (2), tuned (4), ablation (5), sensitivity (6), cost (8), refiner (9), ood (10). "
     "[default: piper, tuned if a RUN was trained, or a system's own]",
 )
+@click.option("--strict", is_flag=True, help="Refuse runs that were decoded differently.")
 @click.option(
     "--format",
     "form",
@@ -52,6 +54,7 @@ def table(
     published: bool,
     published_model: str | None,
     layout: Layout | None,
+    strict: bool,
     form: str | None,
     out: Path | None,
 ) -> None:
@@ -82,9 +85,14 @@ def table(
             raise click.UsageError("Missing argument 'RUN...'.")
         text = _tables_as(_published_alone(bench, layout, published_model), form)
     elif layout is None and (measured := _measured(runs, bench)) is not None:
+        if strict:
+            decoding_of_runs(measured).refuse()
         text = _measures_as(measured, form, published=against is not None)
     else:
-        text = read_table(runs, layout, bench, against).render(form)
+        found = read_table(runs, layout, bench, against)
+        if strict:
+            found.decoding.refuse()
+        text = found.render(form)
     if out is None:
         click.echo(text, nl=False)
         return

@@ -15,7 +15,7 @@ The table has a row for each part, group, measure and run. The parts are
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from eval.compare.context import without_context
+from eval.compare.decoding import ALIKE, DecodingDifferences, decoding_of_runs
 from eval.compare.judged import read_judged
 from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.score import frame as table
@@ -80,6 +81,7 @@ class Comparison:
         tagged_by: Models whose habits the subsets are about; `strangers` are the runs of other models.
         left_out: Measures that not all runs have.
         bad_rows: Number of rows of the benchmark that are in no run's scores.
+        decoding: Where the decoding of the runs differs.
     """
 
     bench: str
@@ -91,6 +93,7 @@ class Comparison:
     strangers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     bad_rows: int = 0
+    decoding: DecodingDifferences = ALIKE
 
     def blocks(self, part: str, *by: str) -> list[Block]:
         """Return the groups of a part, named by the columns `by`, in order."""
@@ -152,7 +155,8 @@ class Comparison:
             {name: value for name, value in row.items() if value != "" and not pd.isna(value)}
             for row in self.scores.to_dict("records")
         ]
-        kept = {name: value for name, value in {**facts, "small_subsets": small}.items() if value}
+        facts |= {"small_subsets": small, "decoding": vars(self.decoding) if self.decoding else None}
+        kept = {name: value for name, value in facts.items() if value}
         return {"bench": self.bench, "labels": self.labels, **kept, "scores": rows}
 
 
@@ -160,8 +164,10 @@ def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
     """Compare runs that `load_results` read together; differences are to the first."""
     measured = [run for run in runs if isinstance(run, MeasuredRun)]
     if measured:
-        return compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
-    return compare_runs([run for run in runs if isinstance(run, ScoredRun)])
+        compared = compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
+    else:
+        compared = compare_runs([run for run in runs if isinstance(run, ScoredRun)])
+    return replace(compared, decoding=decoding_of_runs(runs))
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:

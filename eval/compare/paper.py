@@ -21,6 +21,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as, write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Styled, Table
+from eval.compare.decoding import DecodingDifferences, decoding_differences
 from eval.compare.paper_layouts import ANY, LAYOUTS, TRAINING, Layout, Source, datasets_of, own_datasets
 from eval.compare.paper_marks import Cell, PaperValue, above, best_of_blocks, rounded
 from eval.compare.published import Published, check_model, published_row
@@ -143,6 +144,17 @@ class PaperTable:
     compared: bool = False
 
     @property
+    def decoding(self) -> DecodingDifferences:
+        """Where the decoding of the rows differs."""
+        names = [row.name for row in self.rows]
+        labels = [
+            name if names.count(name) == 1 else f"{name} {_SETTINGS[row.scores.setting]}"
+            for name, row in zip(names, self.rows, strict=True)
+        ]
+        results = [(row.run / "eval" / row.bench, row.scores) for row in self.rows]
+        return decoding_differences(dict(zip(labels, results, strict=True)))
+
+    @property
     def table(self) -> Table:
         columns, first = LAYOUTS[self.layout], "Models" if self.layout in ("piper", "tuned", "ablation") else "Methods"
         header: list[Any] = [first, *(column.header for column in columns)]
@@ -244,6 +256,8 @@ class PaperTable:
             yield "Differences are ours minus published; ‡ our 95 % interval excludes the published value."
         elif self.compared:
             yield "No published row is of these models, methods and settings."
+        if line := self.decoding.line():
+            yield line
         if self.layout == "cost":
             yield "Milliseconds a sample of each relation in one process, its share of its batch's time."
             yield "Compare runs on one machine with one batch size. – not recorded, as with vLLM and endpoints."

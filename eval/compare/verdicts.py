@@ -42,11 +42,11 @@ def tables_of(comparison: Comparison, *, groups: bool = True, detail: bool = Fal
 
 
 def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
-    """Return the verdicts, what their `words` mean, and footnotes on small subsets and rows without a score."""
+    """Return differences of decoding, verdicts, what their `words` mean, and footnotes on small subsets and rows without a score."""
     meaning, bad = verdict_words(comparison) if words else "", comparison.bad_rows
     unscored = f"{bad:,} bad rows of {comparison.bench} are in no score (--skip-bad)" if bad else ""
     notes = [small_note(comparison), unscored]
-    return [*filter(None, [meaning]), *verdicts(comparison), *filter(None, notes)]
+    return [*filter(None, [comparison.decoding.line(), meaning]), *verdicts(comparison), *filter(None, notes)]
 
 
 def verdicts(comparison: Comparison) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import removal
 from d2e_sft.util.terminal import say, warn
 from eval.run.fingerprint import Fingerprint, check_fingerprint
 from eval.run.task import Answer
@@ -113,6 +114,8 @@ class Earlier:
     stale: list[Path] = field(default_factory=list)
 
     def report(self, files: PassFiles, count: int) -> None:
+        if self.stale:
+            warn(removal(files.folder, self.stale))
         for path in self.cut_off:
             warn(f"{path}: its last line was cut off, so that sample is decoded again")
         if self.record is not None:

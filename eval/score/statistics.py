@@ -1,11 +1,12 @@
 """Intervals and paired tests, of means and of scores that are functions of counts, and Holm's correction.
 
-A mean of samples, or of groups' means, has a stratified bootstrap interval: only samples are drawn, not groups.
-Drawing n scores with replacement means drawing how often each distinct score comes up: one multinomial draw, so scores
-with few distinct values (exact match has two) cost little. If nearly all values differ, single samples are drawn.
+A mean of samples, or of groups' means, has a stratified bootstrap interval: samples are weighted at random, within
+their groups. Weights are uniform on the simplex (the Bayesian bootstrap, Rubin 1981). Equal scores are all the same in
+each resample, so each bound takes one more sample at its end of the scale. For one group this is Gaffke's bound
+(2005), which no scores between the ends are known to break, and for a proportion the exact one (Clopper and Pearson
+1934). `docs/coverage_table.py` simulates how often the intervals hold the truth.
 
-Resamples of equal scores are all the same, so their interval would have width 0. They and proportions of few samples
-have exact intervals (Clopper and Pearson 1934), combined by distances to their bounds (MOVER, Zou and Donner 2008).
+The weights are gamma draws, one for each distinct score: scores with few values (exact match has two) cost little.
 
 F1 and macro-F1 are functions of counts that add up over items (a question, a procedure). Their bootstrap draws items,
 and their paired test is approximate randomisation (Noreen 1989; Yeh 2000): if two systems do not differ, the counts of
@@ -27,7 +28,7 @@ RESAMPLES = 2_000
 PERMUTATIONS = 10_000  # the smallest p is 1 / 10,001: small enough to survive a correction over a table's rows
 LEVEL = 0.95  # probability mass between the bounds of an interval
 SIGNIFICANT = 0.05
-FEW = 40  # proportions of up to 40 samples have exact intervals
+_TAIL = (1 - LEVEL) / 2
 _AT_ONCE = 2_000  # permutations held in memory together
 _ELEMENTS = 4_000_000  # random numbers held in memory together
 # A multinomial or binomial draw costs as much as this many draws of a single sample.
@@ -82,9 +83,9 @@ def bootstrap_average(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """Return a weighted sum of G groups' means with its stratified percentile bootstrap interval (Efron 1979).
+    """Return a weighted sum of G groups' means with its stratified bootstrap interval (Rubin 1981, Gaffke 2005).
 
-    The interval is exact for proportions of few samples and for scores that are all equal.
+    The interval of a proportion is exact.
 
     Args:
         groups: G arrays, each (n_g,) scores in [0, 1] of independent samples.
@@ -94,10 +95,7 @@ def bootstrap_average(
     """
     scores = _checked(groups)
     sizes = [1 / len(scores)] * len(scores) if weights is None else weights
-    if _need_exact(scores):
-        parts = zip(sizes, scores, strict=True)
-        return exact_interval([(weight, float(group.mean()), group.size) for weight, group in parts])
-    return _bootstrapped(scores, sizes, seed, resamples)
+    return _combined(scores, sizes, (0, 1), seed, resamples)
 
 
 def bootstrap_ratio(
@@ -105,25 +103,26 @@ def bootstrap_ratio(
 ) -> Interval | None:
     """Return `p / (p + r)`, where p and r are the means of G groups' means; None if both are 0.
 
-    Resamples in which both are 0 have no ratio and are left out of its interval. If one of them is 0, the interval is
-    exact for the samples that have the other.
+    Bounds are those of `bootstrap_average`; one more sample has only the rest, or only the part.
 
     `parts` are G arrays, each (n_g,); `rests` has the same samples' other value, in the same order. ValueError if they
     differ in shape, or something is empty.
     """
     ps, rs = _checked(parts), _checked(rests)
     p, r = (float(np.mean([group.mean() for group in groups])) for groups in (ps, rs))
-    rng = np.random.default_rng(seed)
-    means = np.zeros((resamples, 2))
-    for one, other in zip(ps, rs, strict=True):
-        rows, counts = np.unique(np.stack([one, other], axis=1), axis=0, return_counts=True)  # (K, 2), (K,)
-        means += rng.multinomial(one.size, counts / one.size, size=resamples) @ rows / one.size  # (R, 2)
-    sums = means.sum(axis=1)
     if p + r == 0:
         return None
-    if p == 0 or r == 0:
-        return exact_interval([(1, p / (p + r), sum(int(np.count_nonzero(group)) for group in (*ps, *rs)))])
-    return _percentiles(p / (p + r), means[sums > 0, 0] / sums[sums > 0])
+    if p == 0 or r == 0:  # without drawing
+        return bootstrap_average([[p / (p + r)] * sum(int(np.count_nonzero(group)) for group in (*ps, *rs))])
+    rng, sums, most = np.random.default_rng(seed), np.zeros((resamples, 2)), np.zeros(resamples)
+    for one, other in zip(ps, rs, strict=True):
+        rows, counts = np.unique(np.stack([one, other], axis=1), axis=0, return_counts=True)  # (K, 2), (K,)
+        draws = rng.standard_gamma(counts, size=(resamples, len(rows)))  # (R, K)
+        share = 1 / draws.sum(axis=1)
+        sums, most = sums + draws @ rows * share[:, None], np.maximum(most, share)
+    extra, totals = rng.standard_exponential(resamples) * most, sums.sum(axis=1)
+    low, high = (sums[:, 0] / (totals + extra), (sums[:, 0] + extra) / (totals + extra))
+    return Interval(p / (p + r), *(float(np.quantile(*own)) for own in ((low, _TAIL), (high, 1 - _TAIL))))
 
 
 def paired_average(
@@ -131,8 +130,8 @@ def paired_average(
 ) -> Difference:
     """Return the mean of G groups' means of `second − first`, with its paired bootstrap interval and p-value.
 
-    The p-value is that of the sign-flip permutation test, estimated from random permutations. Resamples never show a
-    fall if no score fell, nor a rise if none rose: then the interval is made of the exact ones of both shares.
+    The p-value is that of the sign-flip permutation test, estimated from random permutations. In one group whose
+    scores are 0 or 1 the interval leaves out 0 where the test's p-value is below 0.05.
 
     `first` are G arrays, each (n_g,) scores of one system; `second` those of the other on the same samples, in order.
     ValueError if they differ in shape, or something is empty.
@@ -142,9 +141,7 @@ def paired_average(
         if one.size != other.size:
             raise ValueError(f"paired scores of different lengths: {one.size} and {other.size}")
     changes = [other - one for one, other in zip(before, after, strict=True)]
-    is_one_sided = all(change.min() >= 0 or change.max() <= 0 for change in changes)
-    alike = [1 / len(changes)] * len(changes)
-    interval = _exact_change(changes) if is_one_sided else _bootstrapped(changes, alike, seed, RESAMPLES)
+    interval = _combined(changes, [1 / len(changes)] * len(changes), (-1, 1), seed, RESAMPLES)
     rng = np.random.default_rng(seed)
     observed, as_extreme = abs(float(np.mean([change.mean() for change in changes]))), 0
     for start in range(0, permutations, _AT_ONCE):
@@ -154,55 +151,56 @@ def paired_average(
     return Difference(**vars(interval), p_value=float((1 + as_extreme) / (1 + permutations)))
 
 
-def exact_interval(terms: Sequence[tuple[float, float, int]]) -> Interval:
-    """Return a weighted sum of independent proportions, or means of scores in [0, 1], with a joint exact interval.
+def _combined(
+    groups: Sequence[_Floats], weights: Sequence[float], ends: tuple[float, float], seed: int, resamples: int
+) -> Interval:
+    """Return a weighted sum of G groups' means of scores between the `ends` of a scale, with its interval.
 
-    A term is weight, proportion and number of samples.
+    A resample gives each sample a random weight, in proportion to what the sample counts in the sum, and adds to the
+    sum the weighted mean of the samples' distances to their groups' means. A bound takes one more sample, at the end
+    of the scale and in the group where it moves the sum most.
     """
+    factors, sizes = np.array(weights, dtype=np.float64), np.array([group.size for group in groups])  # (G,)
+    means = np.array([group.mean() for group in groups])
+    mean, share = float(factors @ means), factors / sizes
+    # One sample has no distance to its own mean, so groups of one sample share a mean.
+    centres = np.where(sizes == 1, means[sizes == 1].mean(), means) if (sizes == 1).any() else means
+    rng, moved, total = np.random.default_rng(seed), np.zeros(resamples), np.zeros(resamples)
+    for group, centre, own in zip(groups, centres, share, strict=True):
+        # Distances to a mean of few samples are too small, by this factor on average (Bessel).
+        spread = np.sqrt(group.size / (group.size - 1)) if len(groups) > 1 and group.size > 1 else 1.0
+        distances, counts = np.unique((group - centre) * spread, return_counts=True)  # (K,), (K,)
+        drawn = [
+            (draws @ distances, draws.sum(axis=1))
+            for rows in _parts(resamples, distances.size)
+            for draws in [rng.standard_gamma(counts, size=(rows, distances.size))]
+        ]
+        by_group, totals = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+        moved, total = moved + own * by_group, total + abs(own) * totals
+    extra, bounds = rng.standard_exponential(resamples), []
+    for low, high, tail in ((*ends, _TAIL), (*ends[::-1], 1 - _TAIL)):
+        pushes = share * (np.where(factors > 0, low, high) - centres)
+        most = np.argmax(np.abs(pushes))
+        shifts = (moved + extra * pushes[most]) / (total + extra * abs(share[most]))  # (R,)
+        exact = _proportion_bound(groups[0], low, tail) if len(groups) == 1 and factors[0] > 0 else None
+        bound = mean + np.abs(factors).sum() * np.quantile(shifts, tail) if exact is None else factors[0] * exact
+        bounds.append(float(np.clip(bound, *np.sort(np.outer(ends, factors), axis=0).sum(axis=1))))
+    return Interval(mean, *bounds)
+
+
+def _proportion_bound(scores: _Floats, end: float, tail: float) -> float | None:
+    """Return the same bound without drawing, if the scores and the end have at most two values."""
     from scipy.special import betaincinv  # a quarter of a second
 
-    weights, shares, sizes = (np.array(column, dtype=np.float64) for column in zip(*terms, strict=True))
-    hits, tail = shares * sizes, (1 - LEVEL) / 2
-    below = shares - np.where(shares > 0, betaincinv(hits, sizes - hits + 1, tail), 0)
-    above = np.where(shares < 1, betaincinv(hits + 1, sizes - hits, 1 - tail), 1) - shares
-    down, up = np.where(weights > 0, (below, above), (above, below))
-    mean = float(weights @ shares)
-    return Interval(mean, mean - float(np.linalg.norm(weights * down)), mean + float(np.linalg.norm(weights * up)))
-
-
-def _exact_change(changes: Sequence[_Floats]) -> Interval:
-    """Return the mean of G groups' mean changes in [−1, 1] with an interval from the shares that rose and fell."""
-    parts = [(sign, np.maximum(sign * change, 0)) for change in changes for sign in (1, -1)]
-    return exact_interval([(sign / len(changes), float(part.mean()), part.size) for sign, part in parts])
-
-
-def _need_exact(groups: Sequence[_Floats]) -> bool:
-    """Whether all groups have equal scores, or all are proportions and one has equal scores or few."""
-    constant = [bool(group.min() == group.max()) for group in groups]
-    is_small = any(constant) or any(group.size <= FEW for group in groups)
-    return all(constant) or (is_small and all(np.isin(group, (0, 1)).all() for group in groups))
-
-
-def _bootstrapped(scores: Sequence[_Floats], weights: Sequence[float], seed: int, resamples: int) -> Interval:
-    rng = np.random.default_rng(seed)
-    drawn = [weight * _resampled_means(group, rng, resamples) for group, weight in zip(scores, weights, strict=True)]
-    mean = sum(weight * group.mean() for group, weight in zip(scores, weights, strict=True))
-    return _percentiles(float(mean), np.sum(drawn, axis=0))
+    values, counts = np.unique(np.append(scores, end), return_counts=True)
+    if values.size > 2:
+        return None
+    return float(values[0] + np.ptp(values) * betaincinv(counts[-1], counts[0], tail))
 
 
 def _percentiles(mean: float, drawn: _Floats) -> Interval:
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(drawn, [_TAIL, 1 - _TAIL])
     return Interval(mean, float(low), float(high))
-
-
-def _resampled_means(scores: _Floats, rng: np.random.Generator, resamples: int) -> _Floats:
-    distinct, counts = np.unique(scores, return_counts=True)  # (K,), (K,)
-    if scores.size < _COUNTS_PAY * distinct.size:
-        parts = _parts(resamples, scores.size)
-        return np.concatenate([scores[rng.integers(scores.size, size=(r, scores.size))].mean(axis=1) for r in parts])
-    draws = rng.multinomial(scores.size, counts / scores.size, size=resamples)  # (R, K)
-    means: _Floats = draws @ distinct / scores.size  # (R,)
-    return means
 
 
 def _flipped_means(change: _Floats, rng: np.random.Generator, count: int) -> _Floats:
@@ -308,7 +306,7 @@ def bootstrap_counts(form: str, counts: ArrayLike, *, seed: int = 0, resamples: 
         return bootstrap_average([items[:, 0]], seed=seed, resamples=resamples)
     distinct, times = np.unique(items, axis=0, return_counts=True)
     score, drawn = _defined(form, items), FORMS[form](_drawn_sums(distinct, times, seed, resamples))
-    return _of_varied(score, drawn) or exact_interval([(1, score, len(items))])
+    return _of_varied(score, drawn) or bootstrap_average([[score] * len(items)])
 
 
 def paired_counts(
@@ -328,7 +326,8 @@ def paired_counts(
     width = before.shape[1]
     sums = _drawn_sums(pairs, times, seed, RESAMPLES)  # (R, 2K)
     drawn = function(sums[:, width:]) - function(sums[:, :width])
-    interval = _of_varied(observed, drawn) or _exact_change([np.full(len(before), observed)])
+    alike = np.full(len(before), observed)
+    interval = _of_varied(observed, drawn) or _combined([alike], [1], (-1, 1), seed, RESAMPLES)
     moved, totals = pairs[:, width:] - pairs[:, :width], (before.sum(axis=0), after.sum(axis=0))
     rng, as_extreme = np.random.default_rng(seed), 0
     for rows in _parts(permutations, len(pairs)):

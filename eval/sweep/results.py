@@ -11,7 +11,8 @@ from d2e_sft.data.sample import Subset
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.locks import turn_in
 from d2e_sft.util.table import Styled, Table, percent
-from eval.compare.compare import compare_runs
+from eval.compare.compare import compare_results
+from eval.compare.decoding import DecodingDifferences, decoding_differences
 from eval.compare.figures import with_interval
 from eval.compare.paper import read_table
 from eval.compare.paper_layouts import Layout, own_datasets
@@ -92,7 +93,7 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
     for name, points in sweep.spec.comparisons.items():
         runs, bench = scored_folders(sweep, results, points)
         if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
-            comparison = compare_runs(load_runs(runs, bench))
+            comparison = compare_results(load_runs(runs, bench))
             written.append(sweep.out / f"{name}.md")
             write_whole(written[-1], markdown_text(comparison) + "\n")
             written.append(sweep.out / f"{name}.json")
@@ -133,7 +134,14 @@ def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
         if result in ranked and result.main_score is not None and result.main_score.mean == best:
             cells[0] = Styled.of(cells[0], best=True)
         lines.append([*(result.point.values[axis] for axis in axes), *cells, result.status])
-    return Table.of([*(short[axis] for axis in axes), *measures, "unparsed", "status"], lines, keys=len(axes))
+    columns = [*(short[axis] for axis in axes), *measures, "unparsed", "status"]
+    return Table.of(columns, lines, keys=len(axes), notes=[*filter(None, [decoding_of(sweep, results).line()])])
+
+
+def decoding_of(sweep: Sweep, results: Sequence[PointResult]) -> DecodingDifferences:
+    """Compare how the scored points were decoded."""
+    scored = [(result.point.name, bench_folder(sweep, result.point), result.scores) for result in results]
+    return decoding_differences({name: (folder, own) for name, folder, own in scored if folder and own})
 
 
 def _json(sweep: Sweep, result: PointResult) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.run_folder import clear_run, starting_point
 from tests.messages import Call, messages_of
@@ -43,10 +45,17 @@ test_message = messages_of(
 )
 
 
-def test_clearing_removes_what_training_left_and_nothing_else(tmp_path: Path) -> None:
-    for folder in ("checkpoint-4", "eval", "notes"):
-        (tmp_path / folder).mkdir()
+def test_clearing_removes_what_training_left_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("checkpoint-4", "eval/piper", "eval/wiqa", "notes"):
+        (tmp_path / folder).mkdir(parents=True)
     for file in ("model.safetensors", "recipe.yaml", "data.json", "held_out_predictions.jsonl", "mine.txt"):
         (tmp_path / file).touch()
+    for name in ("piper", "wiqa"):
+        (tmp_path / "eval" / name / "scores.json").touch()
     clear_run(tmp_path)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the evaluations piper, wiqa; checkpoint-4, data.json" in said
+    assert "mine.txt" not in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "notes"]

@@ -92,7 +92,7 @@ def test_one_runs_scores_are_a_row_for_each_group_and_one_for_all() -> None:
 def test_answers_of_several_events_have_a_table_of_ester_s_own_scores() -> None:
     events = EventScores(token_f1=0.5, event_f1=1, hit_at_1=1, exact_match=0)
     *_, table = score_tables(score_predictions([choice(1, True, dataset="ester", events=events)]))
-    assert table.rows() == [["ester, causal, scq", "1", "50.0 [0.0, 100.0]", "100.0", "100.0", "0.0"]]
+    assert table.rows() == [["ester, causal, scq", "1", "50.0 [1.3, 98.8]", "100.0", "100.0", "0.0"]]
     assert len(score_tables(score_predictions([choice(1, True)]))) == 1
 
 
