@@ -20,26 +20,12 @@ from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.run.journal import WITHOUT_CONTEXT, PassFiles, read_record
 from eval.score.scores import RunScores
 
-# What is compared → its value where a record leaves it out.
-_KEYS: Mapping[str, Any] = {
-    "decoding": None,
-    "answer": "generate",
-    "normalise": None,
-    "max_new_tokens": None,
-    "temperature": 0.0,
-    "seed": None,
-    "dtype": None,
-    "view": None,
-    "form": "chat",
-    "setting": None,
-    "prompt_set": None,
-    "demonstrations": None,
-    "cut_to": None,
-    "bench": None,
-    "subset": None,
-    "options": None,
-    "version": None,
-}
+# What is compared, and the values that a record leaves out.
+_KEYS = (
+    *("decoding", "answer", "normalise", "max_new_tokens", "temperature", "seed", "dtype", "view", "form", "setting"),
+    *("prompt_set", "demonstrations", "cut_to", "bench", "subset", "options", "version"),
+)
+_LEFT_OUT = {"answer": "generate", "temperature": 0.0, "form": "chat"}
 _FROM_SCORES = ("answer", "normalise", "max_new_tokens", "form", "setting", "options")  # keys that scores.json has too
 _MOST_NAMES = 3
 
@@ -101,7 +87,7 @@ def decoding_differences(results: Mapping[str, tuple[Path, RunScores | Mapping[s
         values = {label: own[key] for label, own in facts.items() if key in own}
         if len(set(values.values())) > 1:
             differs[key] = values
-    known = {key for own in facts.values() for key in own} & _KEYS.keys()
+    known = {key for own in facts.values() for key in own} & {*_KEYS}
     lacking = {label: [key for key in _KEYS if own and key in known - own.keys()] for label, own in facts.items()}
     return DecodingDifferences(differs, {label: keys for label, keys in lacking.items() if keys or not facts[label]})
 
@@ -120,7 +106,7 @@ def _recorded(folder: Path, scores: Mapping[str, Any]) -> dict[str, str]:
     found["decoding"] = describe(scores)
     if record is not None:
         print_of = record["fingerprint"]
-        found = {**{key: print_of.get(key, default) for key, default in _KEYS.items()}, **found}
+        found = {**{key: print_of.get(key, _LEFT_OUT.get(key)) for key in _KEYS}, **found}
         found["decoding"] = describe(print_of)
         found["dtype"] = found["dtype"] or "the model's own"
         found["version"] = record.get("environment", {}).get("d2e_sft")

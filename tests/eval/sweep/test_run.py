@@ -113,6 +113,9 @@ def test_page_and_paper_tables_are_in_the_folder(swept: Path) -> None:
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["'#])""", page), "the page needs no other file"
     assert "- w/o DEE" in (swept / "table-ablation.md").read_text(encoding="utf-8")
     assert "model (α=0.5)" in (swept / "table-sensitivity.md").read_text()
+    said = "Decoded differently: decoding debiased with α = 0.5 (debias=true,alpha=0.5)"
+    assert said in table
+    assert said in page
 
 
 def test_a_finished_sweep_repeats_nothing(world: Path, swept: Path) -> None:
@@ -120,6 +123,8 @@ def test_a_finished_sweep_repeats_nothing(world: Path, swept: Path) -> None:
     assert output_of(*sweep(world, swept, *AXES)).count("already done") == 3
     assert before == {file: file.stat().st_mtime_ns for file in swept.rglob("*.safetensors")}
     assert output_of(*sweep(world, swept, *AXES), "--dry-run").count(": done") == 3
+    error = refusal_of(*sweep(world, swept, *AXES), "--strict")
+    assert "α = 0.5 (debias=true,alpha=0.5)" in " ".join(error.split())
 
 
 def test_a_point_that_fails_does_not_stop_the_others(world: Path, tmp_path: Path) -> None:
