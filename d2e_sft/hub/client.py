@@ -21,8 +21,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import put_folder, removal
-from d2e_sft.util.terminal import warn
+from d2e_sft.util.files import put_folder
 
 EXPORT_FILE = "d2e_export.json"
 _MODEL_FILES = ("config.json", "adapter_config.json")
@@ -143,7 +142,6 @@ def check_new_folder(out: Path, *, overwrite: bool, or_with: Sequence[str] = ())
     if out.is_symlink() or not ((out / EXPORT_FILE).is_file() or is_other_model):
         what = "downloaded model" if or_with else "export"
         raise UserError(f"{out}: is no {what}, so --overwrite would not replace it", "choose another folder")
-    warn(removal(out, out.iterdir()))
 
 
 def check_no_link(path: Path, folder: Path) -> None:

@@ -18,6 +18,7 @@ import yaml
 
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
 from d2e_sft.util.locks import temporary_folder
+from d2e_sft.util.terminal import warn
 
 T = TypeVar("T")
 
@@ -98,10 +99,11 @@ def replacing_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def put_folder(complete: Path, path: Path, *, overwrite: bool) -> None:
-    """Move a complete folder to its place; with `overwrite`, what is there is moved away just before and removed."""
-    if not (overwrite and path.exists()):
+    """Move a complete folder to its place; with `overwrite`, what is there is named, moved away and removed."""
+    if not (overwrite and path.exists() and any(path.iterdir())):
         os.replace(complete, path)
         return
+    warn(removal(path, path.iterdir()))
     with temporary_folder(path.parent, f".{path.name}.replaced-") as old:
         os.replace(path, old)
         try:

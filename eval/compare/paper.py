@@ -148,7 +148,7 @@ class PaperTable:
         """Where the decoding of the rows differs."""
         names = [row.name for row in self.rows]
         labels = [
-            name if names.count(name) == 1 else f"{name} {_SETTINGS[row.scores.setting]}"
+            name if names.count(name) == 1 else f"{name} [{row.run}, {row.bench}]"
             for name, row in zip(names, self.rows, strict=True)
         ]
         results = [(row.run / "eval" / row.bench, row.scores) for row in self.rows]

@@ -91,7 +91,8 @@ def test_only_an_earlier_export_is_replaced_and_only_if_asked(tmp_path: Path) ->
     assert "add --overwrite" in said
     assert "is in " in refusal_of("export", out, out, "--overwrite")
     assert content_of(tmp_path) == before
-    output_of("export", run, out, "--overwrite")
+    assert "--overwrite removes from" in (said := call("export", run, out, "--overwrite").err)
+    assert "eval" in said
     assert content_of(out) == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "runs"]
 
