@@ -183,18 +183,13 @@ def keep_precision(recipe: Recipe) -> None:
 
 def clear_run(run: Path) -> None:
     """Remove the files of an earlier training and its evaluations, and nothing else; say which before."""
-    left = files_to_clear(run)
-    if left:
+    if left := list(dict.fromkeys(path for pattern in _LEFT_BY_TRAINING for path in run.glob(pattern))):
         warn(removal(run, left))
     for path in left:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-def files_to_clear(run: Path) -> list[Path]:
-    return list(dict.fromkeys(path for pattern in _LEFT_BY_TRAINING for path in run.glob(pattern)))
 
 
 def refuse_to_clear(model: str, data: str | None, run: Path) -> None:
