@@ -42,7 +42,7 @@ def tables_of(comparison: Comparison, *, groups: bool = True, detail: bool = Fal
 
 
 def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
-    """Return differences of decoding, verdicts, what their `words` mean, and footnotes on small subsets and rows without a score."""
+    """Return differences of decoding, verdicts and what their `words` mean, and footnotes on rows left out."""
     meaning, bad = verdict_words(comparison) if words else "", comparison.bad_rows
     unscored = f"{bad:,} bad rows of {comparison.bench} are in no score (--skip-bad)" if bad else ""
     notes = [small_note(comparison), unscored]
