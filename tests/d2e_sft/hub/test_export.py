@@ -84,15 +84,15 @@ def test_only_an_earlier_export_is_replaced_and_only_if_asked(tmp_path: Path) ->
     run, out = make_run(tmp_path), tmp_path / "out"
     output_of("export", run, out)
     first = content_of(out)
-    (out / "eval").mkdir()
-    (out / "eval" / "mine").write_text("of the earlier export")
+    (out / "eval" / "mine").mkdir(parents=True)
+    (out / "eval" / "mine" / "scores.json").write_text("of the earlier export")
     before = content_of(tmp_path)
     assert "out: already exists; expected a new folder" in (said := refusal_of("export", run, out))
     assert "add --overwrite" in said
     assert "is in " in refusal_of("export", out, out, "--overwrite")
     assert content_of(tmp_path) == before
     assert "--overwrite removes from" in (said := call("export", run, out, "--overwrite").err)
-    assert "eval" in said
+    assert "the evaluation mine; " in " ".join(said.split())
     assert content_of(out) == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "runs"]
 
