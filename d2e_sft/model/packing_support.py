@@ -63,7 +63,8 @@ def agree_on_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", atte
 
     layouts = from_all(state, choose)
     layout = next((one for one in layouts if one.reason or one.through_logits), layouts[0])
-    causal.set_attn_implementation(layout.attention)
+    if causal.config._attn_implementation != layout.attention:  # another process chose it
+        causal.set_attn_implementation(layout.attention)
     return layout
 
 

@@ -266,7 +266,8 @@ def test_answers(given: Attempt) -> None:
         original, imagined = (encoder.prompt_ids(sample, view) for view in VIEWS[:2])
         answer, close = _independent(model, original, imagined, alpha, 5, cached=False)
         expected = tokenizer.decode(answer, skip_special_tokens=True)
-        assert text.startswith(expected) if close else text == expected
+        # Bytes of a character that the answer is left in may become another one.
+        assert text.startswith(expected.rstrip("\ufffd")) if close else text == expected
 
 
 @attack(
@@ -342,7 +343,7 @@ def test_tied_heads(given: Attempt) -> None:
 @attack(
     "vocabularies that are padded beyond the tokenizer",
     "models",
-    "answers and losses are those of the model without the padding",
+    "answers are those of the model without the padding",
     tries=40,
     quick=1,
 )
