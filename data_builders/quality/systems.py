@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from statistics import mean
+from statistics import fmean
 from typing import Any
 
 from d2e_sft.util.encrypted_zip import member_names, read_encrypted
@@ -81,7 +81,7 @@ def _crepe_counts(procedures: list[Any]) -> dict[str, float]:
         "steps": len(steps),
         "event changes": sum(item["type"] == "event" for block in blocks for item in block),
         "steps of a procedure": len(steps) / len(procedures),
-        "tokens of a step": mean(len(step.split()) for step in steps),
+        "tokens of a step": fmean(len(step.split()) for step in steps),
     }
 
 
@@ -137,12 +137,12 @@ def _openpi2(folder: Path) -> Counts:
     ]
 
     def sizes(clusters: list[Any], key: str) -> float:
-        return mean(len(set(one.get(key) or ())) for one in clusters)
+        return fmean(len(set(one.get(key) or ())) for one in clusters)
 
     return {
         "Dev": {
             "procedures": len(procedures),
-            "steps of a procedure": mean(len(procedure["steps"]) for procedure in procedures),
+            "steps of a procedure": fmean(len(procedure["steps"]) for procedure in procedures),
             "entities": len(entities),
             "mentions of an entity": sizes(entities, "entity_cluster"),
             "expanded mentions of an entity": sizes(entities, "entity_overgenerate"),

@@ -203,11 +203,11 @@ def test_official_files_are_saved_for_raw_and_missing_ones_are_reported(
         test, graphs = (RawFile(name, f"{server.url}/{name}", "v1", digest, len(CONTENT)) for name in names)
         inputs = (Input("train", (train,), ("train",)), Input("test", (test,), ("test",)))
         monkeypatch.setitem(SOURCES, "wiqa", dataclasses.replace(SOURCES["wiqa"], inputs=inputs, others=(graphs,)))
-        called = call("data", "download", "wiqa", "boxes", "--out", tmp_path / "raw")
+        called = call("data", "download", "wiqa", "habit", "--out", tmp_path / "raw")
     assert called.status == 1
     for name in names:
         assert (tmp_path / "raw" / "wiqa" / name).read_bytes() == CONTENT
-    assert "boxes: is generated" in called.out
+    assert "habit: is generated" in called.out
     assert "1 files could not be downloaded" in called.err
     assert "ask the authors; save it as DIR/wiqa/train.jsonl" in called.err
 
