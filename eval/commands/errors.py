@@ -9,7 +9,7 @@ import click
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import filled, say
+from d2e_sft.util.terminal import filled, folded, say
 from eval.compare.context import read_without_context
 from eval.compare.judged import (
     ErrorPattern,
@@ -57,7 +57,7 @@ def errors(
     if estimate:
         if asked is None:
             raise UserError("--estimate without a judge; the rule costs nothing", "name one: --judge openai or local")
-        click.echo(f"error patterns: {asked.estimate(error_prompts(wrong, asked))}")
+        click.echo(folded(f"error patterns: {asked.estimate(error_prompts(wrong, asked))}"))
         return
     if asked is not None and without_context is not None:
         raise UserError("--without-context is for the rule; expected no --judge", "drop one of the two")
