@@ -100,8 +100,10 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
             write_json(written[-1], comparison.to_json())
     for name, table in (sweep.spec.paper_tables or _fitting_tables(sweep, results)).items():
         runs, bench = scored_folders(sweep, results, table.points)
+        alike = all((run / "eval" / bench).is_dir() for run in runs)  # points in several settings have several names
         if runs:
-            written += read_table(runs, table.layout, bench, sweep.spec.published).write(sweep.out / name)
+            chosen = bench if alike else None
+            written += read_table(runs, table.layout, chosen, sweep.spec.published).write(sweep.out / name)
     return written
 
 
