@@ -208,7 +208,8 @@ def file_of(name: str, split: Literal["train", "dev"] = "train") -> Path:
     fetched = fetch_rows(name, split)
     target = fetched.path.with_suffix(".samples.jsonl")
     if not (fetched.commit and target.is_file()):
-        rows = [json.loads(line) for line in fetched.path.read_text(encoding="utf-8").splitlines()]
+        # Not splitlines(): a text may contain a line separator that JSON leaves as it is.
+        rows = [json.loads(line) for line in fetched.path.read_text(encoding="utf-8").split("\n") if line]
         for row in rows:
             row.update(
                 {key: json.loads(row[key]) for key in ("meta", "conversation") if isinstance(row.get(key), str)}

@@ -34,6 +34,7 @@ from d2e_sft.train.samples import choose_samples
 from d2e_sft.util.answers import exact_match, token_f1
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.option_match import find_options, score_options
 from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import quietly
 
@@ -200,7 +201,7 @@ class EvaluatingTrainer(Trainer):
             values |= self._measured()
         if generates and samples is not None:
             answers = self._answers(self.decode(samples, self.recipe.decoding), samples)
-            values |= scores_of(*answers) | self._own_metrics(*answers)
+            values |= scores_of(*answers, samples) | self._own_metrics(*answers)
             output = output._replace(predictions=answers[0], label_ids=answers[1])
         start = f"{metric_key_prefix}_"
         output.metrics.update({start + name.removeprefix(start): value for name, value in values.items()})
@@ -296,7 +297,7 @@ class EvaluatingTrainer(Trainer):
             texts = {"plain": self.decode(samples, replace(decoding, alpha=0.0)), **texts}
         if keep and self.state.is_world_process_zero:
             self._keep_predictions(samples, texts)
-        return scores_of(*self._answers(list(texts.values())[-1], samples))
+        return scores_of(*self._answers(list(texts.values())[-1], samples), samples)
 
     def _keep_predictions(self, samples: Sequence[EventSample], texts: Mapping[str, list[str]]) -> None:
         step, file = self.state.global_step, Path(self.args.output_dir) / PREDICTIONS_FILE
@@ -346,11 +347,23 @@ class EvaluatingTrainer(Trainer):
         return dict(values)
 
 
-def scores_of(texts: Sequence[str], references: Sequence[list[str]]) -> dict[str, float]:
-    """The mean exact match (`em`) and token-level F1 (`f1`), from 0 to 1."""
-    pairs = list(zip(texts, references, strict=True))
-    measures = {"em": exact_match, "f1": token_f1}
-    return {name: sum(score(*pair) for pair in pairs) / len(pairs) for name, score in measures.items()}
+def scores_of(
+    texts: Sequence[str], references: Sequence[list[str]], samples: Sequence[EventSample]
+) -> dict[str, float]:
+    """Return the mean exact match (`em`) and token-level F1 (`f1`), from 0 to 1.
+
+    In rows with options the chosen options are compared, as in `d2e eval`.
+    """
+    scores = []
+    for text, accepted, sample in zip(texts, references, samples, strict=True):
+        if sample.options:
+            named = find_options(text, sample.options, several=sample.format == "mcq")
+            scores.append(score_options(named or (text,), sample.answers, sample.options))
+        else:
+            scores.append((exact_match(text, accepted), token_f1(text, accepted)))
+    return {
+        name: sum(values) / len(scores) for name, values in zip(("em", "f1"), zip(*scores, strict=True), strict=True)
+    }
 
 
 def trackers_with_tables(report_to: Sequence[str]) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS
-from eval.score.option_match import find_options, mentions, starts_with_label
+from d2e_sft.util.option_match import find_options, mentions, starts_with_label
 
 Mode = Literal["strict", "lenient", "none"]
 _Reader = Callable[[str], tuple[str, ...]]

@@ -15,9 +15,9 @@ from d2e_sft.data.sample import Format, Relation, Subset
 from d2e_sft.util.answers import answer_key, look_alikes
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import read_json_as, replacing, sha256_of
+from d2e_sft.util.option_match import option_called
 from eval.score.extract import Mode
 from eval.score.metrics import EventScores, exact_match, normalise
-from eval.score.option_match import option_called
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
 DIGEST = "predictions_sha256"  # checksum of a finished file, in its record `*.decoding.json`

@@ -12,12 +12,11 @@ from typing import Literal, NamedTuple, get_args
 
 from d2e_sft.data.prompts import PromptSet, Setting, candidate_responses
 from d2e_sft.data.sample import EventSample
-from d2e_sft.util.answers import look_alikes
+from d2e_sft.util.option_match import score_options
 from eval.score.extract import Extraction, extract_answer
-from eval.score.metrics import exact_match, normalise, score_events, token_f1
+from eval.score.metrics import exact_match, score_events, token_f1
 from eval.score.predictions import Prediction, ScoredOption
 
-_TOKENS = 0xF0000  # first of the characters for private use, which no text has
 SAMPLE_FIELDS = set(Prediction.model_fields) & set(EventSample.model_fields)
 
 
@@ -66,9 +65,8 @@ def score_answer(
       correct ones.
     - qa, chat: the best over the accepted answers.
 
-    Options are compared as they are written: `-5` is not `5`. For F1, options that normalising makes equal are one
-    token each, if some are correct and some are not. `gold_answers` are all correct options for mcq; `options` are in
-    the order of the prompt.
+    Options are compared as they are written: `-5` is not `5` (`score_options`). `gold_answers` are all correct options
+    for mcq; `options` are in the order of the prompt.
     """
     predicted = " ".join(extraction.answers)
     if fmt == "nli":
@@ -76,14 +74,9 @@ def score_answer(
         return AnswerScores(right, right)
     if fmt in ("qa", "chat"):
         return AnswerScores(exact_match(predicted, gold_answers), token_f1(predicted, gold_answers))
-    named = extraction.answers
-    gold = sorted(gold_answers, key=lambda answer: options.index(answer) if answer in options else len(options))
-    mixed = [same for same in look_alikes(options, normalise) if len({option in gold for option in same}) > 1]
-    tokens = {option: chr(_TOKENS + options.index(option)) for same in mixed for option in same}
-    counted, wanted = (" ".join(tokens.get(text, text) for text in texts) for texts in (named, gold))
-    f1 = token_f1(counted, [wanted])
-    exact, same_set = (float(extraction.parsed and same) for same in ([*named] == gold, {*named} == {*gold}))
-    return AnswerScores(exact, f1, same_set if fmt == "mcq" else None)
+    exact, f1 = score_options(extraction.answers, gold_answers, options)
+    same_set = float(extraction.parsed and {*extraction.answers} == {*gold_answers})
+    return AnswerScores(exact * extraction.parsed, f1, same_set if fmt == "mcq" else None)
 
 
 Normalise = Literal["none", "tokens", "characters"]

@@ -122,7 +122,7 @@ def test_a_dataset_of_the_hub_stands_for_a_file_of_its_samples(
     datasets.Dataset.from_list([{"messages": TURNS}]).save_to_disk(tmp_path / "chats")
     (sample,) = read_samples(file_of(f"hf:{tmp_path}/chats"))
     assert (sample.format, sample.answers, sample.refined_context) == ("chat", ["The receipt."], None)
-    pushed = [make_sample(1), chat_sample()]
+    pushed = [make_sample(1, context="One.\u2028Two.\x85Three."), chat_sample()]
     write_samples(pushed, tmp_path / "pushed" / "train.parquet")
     assert read_samples(file_of(f"hf:{tmp_path}/pushed")) == pushed
     assert file_of("rows.parquet") == Path("rows.parquet")

@@ -62,6 +62,27 @@ def test_answers_are_scored_however_the_rows_are_given(tmp_path: Path, monkeypat
         assert one[f"eval_{name}"] == pytest.approx(4 / 6)
 
 
+@pytest.mark.parametrize(
+    ("said", "fmt", "right"),
+    [
+        ("The correct option is: -5", "scq", 1),
+        ("The correct option is: (A) -5", "scq", 1),
+        ("The correct option is: 5", "scq", 0),
+        ("The correct option is: (A) 5", "scq", 0),
+        ("The correct options are: (A) -5; (C) ten", "mcq", 1),
+        ("The correct options are: (A) -5", "mcq", 0),
+    ],
+)
+def test_an_option_is_right_only_if_it_is_the_correct_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, fmt: str, right: float
+) -> None:
+    monkeypatch.setattr(D2ETrainer, "decode", lambda *given: [said])
+    answers = ["-5", "ten"] if fmt == "mcq" else ["-5"]
+    metrics = trainer(tmp_path).predict([make_sample(format=fmt, options=["-5", "5", "ten"], answers=answers)]).metrics
+    assert metrics["test_em"] == right
+    assert (metrics["test_f1"] == 1) == bool(right)
+
+
 def test_an_evaluation_decodes_its_rows_and_keeps_both_answers_of_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

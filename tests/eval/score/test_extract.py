@@ -164,6 +164,12 @@ DOGS = ["the dog", "a dog", "cat"]
         (SIGNED, "it is 5 degrees", "5"),
         (SIGNED, "\u200b\uff15", "5"),  # an invisible character, and a full-width digit
         (SIGNED, "(A) 5", None),  # the letter of another option
+        (SIGNED, "B -5", None),
+        (["7", "5"], "A 5", None),  # before a number, no article
+        (["7", "5"], "A 7", "7"),
+        (["a cat", "the dog"], "A dog", "the dog"),
+        (["B 5", "5"], "B 5", "B 5"),
+        (["5", "7"], "B " * 9999, "7"),
         (SIGNED, "+5", None),
         (SIGNED, "it is +5", None),
         (SIGNED, "-5 or 5", None),

@@ -5,7 +5,7 @@ the letter, it is consumed as a whole; shorter option texts are looked for only 
 
 Options may differ in a sign, a punctuation mark or an article (`-5` and `5`), so a text is compared with them by the
 strictest rule that fits any: as it is written, in any letter case, in any Unicode form, by normalised words and signs,
-and last by normalised words.
+and last by normalised words. Scores compare the options themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from d2e_sft.util.answers import answer_key, normalise, option_key, visible_text
+from d2e_sft.util.answers import answer_key, look_alikes, normalise, option_key, token_f1, visible_text
 
 # "(B)" anywhere; "B." "B)" "B:" where an entry of a list can begin; "option B".
 _LABEL = re.compile(
@@ -23,11 +23,14 @@ _LABEL = re.compile(
 _NO_SIGN = r"(?!#|\+\+)"  # the languages C# and C++ are no letters
 _ONLY_LETTERS = re.compile(rf"(?:[\W_]|\band\b)*[A-Z]{_NO_SIGN}(?:(?:[\W_]|\band\b)+[A-Z]{_NO_SIGN})*[\W_]*")
 _FIRST_LETTER = re.compile(rf"[\W_]*[A-Za-z]{_NO_SIGN}\b")
+# "B 5"; before a word, "A" is an article.
+_BARE_LABEL = re.compile(r"[\s*]*(?:([B-Z])|(A)(?![\s*]*[^\W\d_]))[\s*]+(?=\S)")
 _ONE_LETTER = re.compile(rf"[\W_]*[A-Za-z]{_NO_SIGN}[\W_]*")
 # Around an option that is written in a text: no word, sign or number that would make it another option.
 _SIGN = r"\w+\-−#%$€£<>="
 _BEFORE, _AFTER = rf"(?<![{_SIGN}])(?<!\d[.,:/])", rf"(?![{_SIGN}]|[.,:/]\d)"
 _ENTRY_END = r"(?=[\s*.]*(?:$|[;,\n]|\([A-Za-z]\)))"
+_TOKENS = 0xF0000  # first of the characters for private use, which no text has
 
 
 def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[str, ...]:
@@ -40,6 +43,19 @@ def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[s
     if any(len(places) > 1 for places in named) or (len(named) > 1 and not several):
         return ()
     return tuple(options[place] for [place] in named)
+
+
+def score_options(named: Sequence[str], golds: Sequence[str], options: Sequence[str]) -> tuple[float, float]:
+    """Return exact match and token F1, in [0, 1], of the named options and the correct ones.
+
+    Exact match compares the named options in their order with the correct ones in the order of `options`. For F1,
+    options that normalising makes equal are one token each, if some are correct and some are not.
+    """
+    gold = sorted(golds, key=lambda answer: options.index(answer) if answer in options else len(options))
+    mixed = [same for same in look_alikes(options, normalise) if len({option in gold for option in same}) > 1]
+    tokens = {option: chr(_TOKENS + options.index(option)) for same in mixed for option in same}
+    counted, wanted = (" ".join(tokens.get(text, text) for text in texts) for texts in (named, gold))
+    return float([*named] == gold), token_f1(counted, [wanted])
 
 
 def option_called(text: str, options: Sequence[str]) -> str | None:
@@ -69,7 +85,7 @@ def mentions(text: str, options: Sequence[str]) -> list[list[int]]:
         indices = map(_index, re.findall(r"\b[A-Za-z]\b", text))
         if chosen := list(dict.fromkeys(index for index in indices if index < len(options))):
             return [[index] for index in chosen]
-    return [whole] if whole else _labelled(text, options) or _contained(text, options)
+    return [whole] if whole else _bare(text, options) or _labelled(text, options) or _contained(text, options)
 
 
 def _plain(text: str) -> str:
@@ -82,11 +98,11 @@ _RULES = (str.strip, lambda text: text.strip().casefold(), _plain, lambda text: 
 _WRITTEN = ("{option}", "({letter}) {option}", "{letter} {option}")
 
 
-def _whole(text: str, options: Sequence[str]) -> list[int]:
+def _whole(text: str, options: Sequence[str], *, labels: bool = True) -> list[int]:
     """Return the options that are the whole text, with or without letter, by the strictest rule that fits any."""
     for rule in _RULES:
         # Normalising would remove the letter of "(A) …" as an article; the labelled form is read elsewhere.
-        if rule in _BY_WORDS and starts_with_label(text):
+        if labels and rule in _BY_WORDS and (starts_with_label(text) or _bare(text, options)):
             break
         key = rule(text)
         for form in _WRITTEN if _FIRST_LETTER.match(text) else _WRITTEN[:1]:
@@ -94,6 +110,15 @@ def _whole(text: str, options: Sequence[str]) -> list[int]:
             if found := [place for place, option in enumerate(written) if rule(option) == key]:
                 return found
     return []
+
+
+def _bare(text: str, options: Sequence[str]) -> list[list[int]]:
+    """Return both options if a text is a letter without brackets and another option (`B 5`); otherwise nothing."""
+    label = _BARE_LABEL.match(text)
+    if label is None or (index := _index(label[1] or label[2])) >= len(options):
+        return []
+    others = _whole(text[label.end() :], options, labels=False)
+    return [[index, *others]] if others and index not in others else []
 
 
 def _labelled(text: str, options: Sequence[str]) -> list[list[int]]:
