@@ -162,7 +162,8 @@ def test_a_build_reports_how_many_rows_each_way_decided(unchanged_raw: Path, mod
         ("--refine likelihood --refine-model m refine.least_share=2", "least_share"),
         ("--refine model", "'model' is not one of 'rules', 'likelihood'"),
         (
-            "--refine likelihood --refine-model m --judge local --judge-model m --judge-jobs refine",
+            "--refine likelihood --refine-model m --judge local --judge-model builtin:smollm2-135m-instruct "
+            "--judge-jobs refine",
             r"a judge that only refines; expected one of them .*--judge-jobs quality",
         ),
         ("--refine local", "refine.by=local without a model"),
