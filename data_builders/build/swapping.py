@@ -72,9 +72,9 @@ def warn_of_swaps(build: Build) -> None:
             often = [
                 f"{answer!r}: 0 of {count:,}" for answer, count in done.never.most_common(_SHOWN) if count >= least
             ]
-            effect = "stays as it is" if split == "train" else "is not measured"
+            effect = "will still be rewarded" if split == "train" else "is not measured"
             if often:
-                what = f"never swapped: {', '.join(often)}; a habit of these answers {effect}"
+                what = f"never swapped: {', '.join(often)}; guessing these answers {effect}"
                 build.warnings.append(f"{name} {split}: {what}")
     build.warnings += [*_new_habits(build), *_too_few_tagged(build)]
 

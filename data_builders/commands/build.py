@@ -27,6 +27,7 @@ _FOR_DRAWING = ("size", "allow_shortfall")
 _FOR_TRAINING = (*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words", "against", "swap", "refine")
 
 _SHOWN_HABITS = 3
+_POOLS = {"lists": "built-in lists", "dataset": "your data", "options": "the row's options", "model": "a model"}
 
 
 @click.command()
@@ -256,12 +257,14 @@ def _print_counts(result: Build, splits: Sequence[tuple[str, str, dict[str, Any]
         click.echo(f"refined {split}: {_counted(outcomes)}")
     for option, split in (("swap", "train"), ("swap-test", "test")):
         for name, done in manifest.get(option, {"datasets": {}})["datasets"].items():
-            pools = f" ({_counted(done['pools'])})" if done["pools"] else ""
-            click.echo(f"swapped {name} {split}: {done['swapped']:,} of {done['rows']:,} rows{pools}")
+            click.echo(f"swapped {name} {split}: {done['swapped']:,} of {done['rows']:,} rows")
+            if done["pools"]:
+                pools = (f"{count:,} from {_POOLS.get(pool, pool)}" for pool, count in done["pools"].items())
+                click.echo(f"  new answers: {', '.join(pools)}")
             for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
                 click.echo(f"  refused: {count:,}, {reason}")
             if split == "test" and done["swapped"]:
-                click.echo(f"habits of {name} test: {_habits(done.get('habits', {}), done['swapped'])}")
+                click.echo(f"  expected guesses: {_habits(done.get('habits', {}), done['swapped'])}")
 
 
 def _print_comparisons(manifest: dict[str, Any]) -> None:
@@ -286,7 +289,7 @@ def _habits(habits: dict[str, int], pairs: int) -> str:
     shown = [f"{count:,} {answer!r}" for answer, count in list(habits.items())[:_SHOWN_HABITS]]
     if len(habits) > _SHOWN_HABITS:
         shown.append(f"{known - sum(list(habits.values())[:_SHOWN_HABITS]):,} others")
-    return ", ".join([*shown, *([f"{pairs - known:,} their own tag or answer"] if pairs > known else [])])
+    return ", ".join([*shown, *([f"of {pairs - known:,} rows their own tag or answer"] if pairs > known else [])])
 
 
 def _counted(counts: dict[str, int]) -> str:

@@ -80,12 +80,10 @@ def verdict_words(comparison: Comparison) -> str:
         return ""
     margin = f"{100 * MARGIN:g} points"
     size = " and ".join(f"{block.sizes[name]:,} {name}" for name in COMPARED if name in block.sizes)
-    aligned = f" and aligned not {margin} lower (interval)" if "aligned" in block.sizes else ""
-    return (
-        f"Verdict with {size} samples{' (average)' if block.name == (AVERAGE,) else ''}: {MORE} = conflict higher "
-        f"(corrected p below 0.05){aligned}; no difference = {'both intervals' if aligned else 'its interval'} within "
-        f"{margin}"
-    )
+    aligned = f", and a loss of {margin} on aligned rows is ruled out" if "aligned" in block.sizes else ""
+    about = f"Verdicts are about {size} samples{' (average)' if block.name == (AVERAGE,) else ''}."
+    better = f"{MORE.capitalize()}: conflict accuracy is significantly higher{aligned}."
+    return f"{about} {better} No difference: {'both intervals are' if aligned else 'its interval is'} within {margin}."
 
 
 def subset_verdicts(comparison: Comparison) -> list[str]:

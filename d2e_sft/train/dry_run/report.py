@@ -172,8 +172,10 @@ def length_table(whole: Sequence[EncodedSample]) -> list[str]:
 def _layout_lines(plan: Plan) -> list[str]:
     laid_out, apart = plan.average_tokens
     unchecked = [] if plan.where.reads_weights else ["whether packed rows are exact is checked only with weights"]
-    tokens = f"{laid_out:.0f} as laid out, {apart:.0f} as separate views ({laid_out / apart:.2f} ×)"
-    lines = [plan.layout.describe(), *unchecked, f"average tokens of a micro-batch: {tokens}"]
+    change = 1 - laid_out / apart
+    tokens = f"{laid_out:,.0f} after packing, {abs(change):.0%} {'fewer' if change >= 0 else 'more'}"
+    average = f"average tokens of a micro-batch: {tokens} than separate views"
+    lines = [plan.layout.describe(), *unchecked, average]
     if plan.recipe.train.rows_per_context == 1 or plan.drawn.notes:
         return lines
     # What rows with the same context save in an epoch, if they are drawn together.
@@ -318,8 +320,8 @@ def _heaviest_line(plan: Plan) -> str:
     batch, count = plan.heaviest, len(plan.heaviest["labels"])
     samples = f"{count} samples" if loads_whole_steps(plan.recipe) else f"the {count} longest samples"
     return (
-        f"for the heaviest micro-batch, {samples}: {batch['input_ids'].numel()} tokens laid out, "
-        f"{batch['view_tokens']} as separate views"
+        f"for the heaviest micro-batch, {samples}: {batch['input_ids'].numel():,} tokens after packing, "
+        f"{batch['view_tokens']:,} as separate views"
     )
 
 

@@ -65,7 +65,7 @@ def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
     assert sum(row.subset == "conflict" for row in read_samples(tmp_path / "test.parquet")) == 10
     assert result.manifest["options"]["swap"]["pools"] == "lists,dataset"
     assert result.warnings == [
-        "boxes test: never swapped: 'nothing': 0 of 6; a habit of these answers is not measured",
+        "boxes test: never swapped: 'nothing': 0 of 6; guessing these answers is not measured",
         "boxes test: 10 conflict rows; 20 are needed to compare by subset: more test rows (a larger `test`), or "
         "--swap-test 1",
     ]
@@ -103,8 +103,8 @@ def test_frequent_answers_that_were_never_swapped_are_named(tmp_path: Path) -> N
     path = write(tmp_path, mine_csv=rows, mine_yaml=QA)
     result = build(BuildOptions([str(path)], tmp_path / "out", swap=1))
     assert result.warnings[1:] == [
-        "mine train: never swapped: 'nothing but a shelf that nobody had seen before': 0 of 30; a habit of these "
-        "answers stays as it is"
+        "mine train: never swapped: 'nothing but a shelf that nobody had seen before': 0 of 30; guessing these "
+        "answers will still be rewarded"
     ]
 
 
@@ -189,7 +189,7 @@ def test_a_build_tags_natural_conflicts_and_says_which_habits_it_found(tmp_path:
         printed.append(output_of("data", "build", "--datasets", spec, "--out", out, "--swap", swap, "--swap-test", 1))
         built.append(read_samples(out / "test.parquet"))
     assert built[0] == built[1]  # swapping the training rows changes no habit
-    assert "habits of mine test: 40 'the workshop'\n" in printed[0]
+    assert "  expected guesses: 40 'the workshop'\n" in printed[0]
     assert len(built[0]) == 80
     for row, twin in zip(built[0][::2], built[0][1::2], strict=True):
         [said], [changed] = row.answers, twin.answers

@@ -174,7 +174,7 @@ def test_several_datasets_have_a_block_each_and_the_verdict_is_on_their_average(
     lines = output.splitlines()
     assert [line.split()[0] for line in lines[lines.index("average") + 1 :][:2]] == ["sft", "sft-of-a-longer-name"]
     assert "1 untagged sample is left out" in output
-    assert "Verdict with 80 conflict and 80 aligned samples (average)" in output
+    assert "Verdicts are about 80 conflict and 80 aligned samples (average)" in output
     assert "100.0 [83.2, 100.0]" in output, "irrelevant rows have a column"
 
 
