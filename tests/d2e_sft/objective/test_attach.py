@@ -97,7 +97,10 @@ def test_a_view_that_equals_an_earlier_one_is_not_computed_again(
     ("kind", "attention"), [*product(PACKABLE, ["eager"]), *product(["llama", "mistral-window", "gemma3"], ["sdpa"])]
 )
 def test_transformers_own_attention_takes_a_packed_row_as_a_dense_mask(kind: str, attention: str) -> None:
-    layout = assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "shared_batch", attention)
+    model = tiny_model(kind, seed=3)
+    if kind == "gemma4":  # four layers: in float32 rounding exceeds the tolerance
+        model.double()
+    layout = assert_equal_to_naive(model, D2ESection(), "shared_batch", attention)
     assert layout.attention == attention
 
 
