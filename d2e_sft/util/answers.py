@@ -41,8 +41,8 @@ def option_key(option: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """Return the text in one Unicode form (NFKC), without invisible characters and repeated spaces."""
-    plain = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
+    """Return the text in one Unicode form (NFKC, `-` for minus), without invisible characters and repeated spaces."""
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-"))
     return " ".join("".join(char for char in plain if unicodedata.category(char) != "Cf").split())
 
 

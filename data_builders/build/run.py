@@ -233,8 +233,10 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
         if equal := equal_options(samples):
             splits[split]["equal_options"] = list(equal)
             shown = _first_of([f"{place}: {', '.join(map(repr, options))}" for place, options in equal.items()])
-            what = f"{len(equal):,} of {len(samples):,} rows have options that differ only in letter case, signs"
-            what += f", punctuation or articles ({shown}); an output that fits several of them counts as wrong"
+            what = (
+                f"{len(equal):,} of {len(samples):,} rows have options that differ only in letter case, Unicode form"
+            )
+            what += f", signs, punctuation or articles ({shown}); an output that fits several of them counts as wrong"
             state.warnings.append(f"{title}: {what}")
         if alike := equal_ids(samples):
             what = f"{len(alike):,} ids differ from others only in Unicode form or invisible characters"

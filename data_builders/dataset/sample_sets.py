@@ -74,8 +74,8 @@ def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:
 
 
 def equal_options(samples: Sequence[EventSample]) -> dict[str, list[str]]:
-    """Return the place of each row with options that normalising makes equal, and these: a text may fit several."""
-    found = {place_of(row): look_alikes(row.options, option_key) for row in samples}
+    """Return the place of each row with options that look or normalise alike, and these: a text may fit several."""
+    found = {place_of(row): look_alikes(row.options, lambda text: option_key(visible_text(text))) for row in samples}
     return {place: [option for group in groups for option in group] for place, groups in found.items() if groups}
 
 

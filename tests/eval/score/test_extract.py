@@ -164,6 +164,7 @@ DOGS = ["the dog", "a dog", "cat"]
         (SIGNED, "it is 5 degrees", "5"),
         (SIGNED, "\u200b\uff15", "5"),  # an invisible character, and a full-width digit
         (SIGNED, "(A) 5", None),  # the letter of another option
+        (SIGNED, "\N{MINUS SIGN}5", "-5"),
         (SIGNED, "B -5", None),
         (["7", "5"], "A 5", None),  # before a number, no article
         (["7", "5"], "A 7", "7"),
