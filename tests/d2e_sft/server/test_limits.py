@@ -134,6 +134,8 @@ _PASSES: list[tuple[ServeOptions, dict[str, str]]] = [
     *((_NAMED, {"host": host}) for host in ("192.168.1.5", "d2e.example:8000", "b.example")),
     (_LOCAL, {"host": "localhost:8000", "origin": "http://localhost:8000"}),
     (_NAMED, {"host": "d2e.example", "origin": "https://d2e.example"}),
+    (_NAMED, {"host": "d2e.example:443", "origin": "https://d2e.example"}),
+    (_NAMED, {"host": "d2e.example:80", "origin": "http://d2e.example"}),
     (_PAGE, {"host": "localhost:8000", "origin": "https://app.example"}),
     (_ANY, {"host": "anything", "origin": "null"}),
 ]
@@ -141,6 +143,7 @@ _REFUSED: list[tuple[ServeOptions, dict[str, str]]] = [
     *((_LOCAL, {"host": host}) for host in ("evil.example", "127.0.0.1.evil.example", "10.1.2.3", "", "[::1", "a@b")),
     *((_OPEN, {"host": host}) for host in ("evil.example", "1.2.3.4.evil.example")),
     (_NAMED, {"host": "192.168.1.6"}),
+    (_NAMED, {"host": "d2e.example:443", "origin": "http://d2e.example"}),
     *(
         (_LOCAL, {"host": "localhost:8000", "origin": page})
         for page in ("null", "http://localhost:3000", "", "file://")
