@@ -87,6 +87,7 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, dict[str, Any]
     )  # fmt: skip
     for name, path in sorted(places.items(), key=lambda place: -len(str(place[1]))):
         done.stdout = done.stdout.replace(str(path), name)
+    done.stdout = done.stdout.replace(world.name, "WORLD")
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     return dict(zip([*HELP, *REFUSALS.expected], outcomes, strict=True))
 

@@ -177,7 +177,7 @@ def own_variants(sweep: Sweep, setting: Setting) -> list[str]:
     shown = {setting.reference: None}
     for name, by_seed in setting.curves.items():
         row = next(iter(by_seed.values())).iloc[-1]
-        alpha = alphas.get(tuple(row[axis] for axis in sweep.spec.axes), 0.0)
+        alpha = alphas.get(tuple(row.get(axis) for axis in sweep.spec.axes), 0.0)  # rows may lack an axis
         if row["decoder"] == (f"d2e:alpha={alpha:g}" if alpha > 0 else PLAIN):
             shown[name] = None
     return list(shown)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.packing_support import choose_layout, collator_for
@@ -215,7 +216,9 @@ def test_without_targets_the_model_is_unchanged() -> None:
 def test_a_copy_or_pickle_of_a_model_has_its_own_forward(copied: Any) -> None:
     model = with_lora(tiny_model())
     attach_objective(model, D2ESection())
+    AcceleratorState._reset_state(True)  # another test may have set another precision
     Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)
+    AcceleratorState._reset_state(True)
     twin, ids = copied(model), torch.arange(12)[None]
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(twin(ids).logits.float(), model(ids).logits)

@@ -8,11 +8,13 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from d2e_sft.util.errors import UserError
+from data_builders.raw import download
 from data_builders.raw.download import DamagedFileError, cache_dir, extract_member, fetch
 from data_builders.raw.source import RawFile
 from tests.servers import LocalServer, QuietHandler
@@ -207,13 +209,13 @@ def test_a_wrong_archive_is_downloaded_again_next_time(server: _Server, content:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_is_not_taken_for_a_damaged_archive(server: _Server) -> None:
+def test_a_full_disk_is_not_taken_for_a_damaged_archive(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.content = _zipped(**{"a.txt": b"A"})
     file = server.unchecked("a.txt", member="a.txt")
-    _cached("unversioned").mkdir(parents=True)
-    (_cached("unversioned") / "a.txt.partial").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"a\.txt: cannot be written \(No space left on device\)"):
-        fetch("set", file)
+    with monkeypatch.context() as disk:
+        disk.setattr(download, "replacing", lambda path: nullcontext(Path("/dev/full")))
+        with pytest.raises(UserError, match=r"a\.txt: cannot be written \(No space left on device\)"):
+            fetch("set", file)
     assert fetch("set", file).read_bytes() == b"A"
     assert len(server.ranges) == 1
 
