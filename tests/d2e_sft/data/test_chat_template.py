@@ -37,6 +37,22 @@ def test_a_template_without_a_system_role_gets_one_user_message(prompts: PromptS
     assert text.startswith("<|user|>You judge how events relate.")
 
 
+def test_a_template_that_leaves_system_messages_out_gets_one_user_message(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    turn = "<|{{ m.role }}|>{{ m.content }}<|end|>"
+    tokenizer.chat_template = "{% for m in messages if m.role != 'system' %}" + turn + "{% endfor %}"
+    text = tokenizer.decode(ViewEncoder(tokenizer, prompts, VIEWS).prompt_ids(make_sample(), "original"))
+    instruction = prompts.messages(make_sample(), "original")[0]["content"]
+    assert text.startswith(f"<|user|>{instruction}")
+
+
+def test_a_template_with_the_date_gives_the_same_prompt_on_every_day() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y, %B') }}" + str(tokenizer.chat_template)
+    (ids,) = ChatEncoder(tokenizer).ids([[{"role": "user", "content": "x"}]])
+    assert tokenizer.decode(ids).startswith("26 Jul 2024, July<|user|>x")
+
+
 def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = None

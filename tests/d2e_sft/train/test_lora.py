@@ -21,7 +21,7 @@ from d2e_sft.train.prepare import adapter_config, wrapped_in_adapter
 from d2e_sft.train.run import train_recipe
 from tests.factories import write_recipe
 from tests.naive import assert_equal_to_naive
-from tests.tiny import tiny_model, with_lora
+from tests.tiny import save_tiny_model, tiny_model, with_lora
 
 ADAPTERS = {
     "all-linear": {"target_modules": "all-linear"},
@@ -76,6 +76,26 @@ def test_a_kind_of_adapter_is_pefts_own_and_loads_as_it_was_trained(
     torch.testing.assert_close(
         load_model(str(tmp_path / "adapter")).model.eval()(ids).logits, before, rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("adapter", [{"target_modules": ["q_proj", "lm_head"]}, {"target_modules": ["embed_tokens"]},
+                                     {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}])  # fmt: skip
+@pytest.mark.parametrize("kind", ["qwen2", "gemma3"])
+def test_an_adapter_on_a_head_that_is_tied_to_the_embeddings_loads_as_it_was_trained(
+    kind: str, adapter: dict[str, Any], tmp_path: Path
+) -> None:
+    source = save_tiny_model(tmp_path / "model", kind)
+    recipe = load_recipe(write_recipe(tmp_path, tmp_path / "run", f"model.lora={ {'r': 4, **adapter} }"))
+    model = wrapped_in_adapter(load_model(str(source)).model, adapter_config(recipe), str(source))
+    with torch.no_grad():  # as if trained
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    ids = torch.arange(5, 25)[None]
+    before = model.eval()(ids).logits
+    model.save_pretrained(tmp_path / "adapter")
+    loaded = load_model(str(tmp_path / "adapter")).model.eval()
+    torch.testing.assert_close(loaded(ids).logits, before, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("targets", "view_gradients"), [("all-linear", "original"), (["q_proj"], "all")])
