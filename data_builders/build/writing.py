@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,8 +36,18 @@ _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 _PATIENCE = 60.0  # seconds for another process to move its files
 
 
+def check_early(out: Path, *, overwrite: bool) -> None:
+    """Raise UserError, before any work, as `check_target`, but not for files that another build is just moving."""
+    try:
+        check_target(out, overwrite=overwrite)
+    except UserError:
+        with suppress(OSError), file_lock(out, "another build or export", "wait for its end", patience=_PATIENCE):
+            pass  # it has ended, or there was none
+        check_target(out, overwrite=overwrite)
+
+
 def check_target(out: Path, *, overwrite: bool) -> None:
-    """Raise UserError, before any work, if `out` cannot be written, or has foreign files or a build to keep."""
+    """Raise UserError if `out` cannot be written, or has foreign files or a build to keep."""
     remedy = "name another folder with --out"
     refuse_no_place(out, str(out), "the results", remedy)
     others = [name for name in _FILES if (out / name).exists()]
@@ -144,7 +155,7 @@ def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
         raise UserError(f"--out {out}: is also the input; expected another place", "name another one")
     files, is_build = files_of(data), data.is_dir()
     if is_build:
-        check_target(out, overwrite=overwrite)
+        check_early(out, overwrite=overwrite)
         manifest = read_manifest(data)
     else:
         manifest = None
