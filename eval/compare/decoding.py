@@ -27,6 +27,7 @@ _KEYS = (
 )
 _USUAL = {"answer": "generate", "temperature": 0.0, "form": "chat", "dtype": "the model's own"}
 _MOST_NAMES = 3
+_SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,9 @@ def _recorded(folder: Path, scores: RunScores | Mapping[str, Any]) -> dict[str, 
     found |= {"version": record.get("environment", {}).get("d2e_sft")}
     found |= {f"weights of {content['model']}": printed.get("model")}
     model = Path(content["model"])
-    if (model / SEAL_FILE).is_file():  # of an adapter: the base that it was trained on
-        found |= {f"weights of {name}": sums for name, sums in read_seal(model).depends_on.items()}
+    if (model / SEAL_FILE).is_file():  # of an adapter: the files of the base that it was trained on
+        bases = read_seal(model).depends_on.items()
+        found |= {f"weights of the base {name}": ", ".join(_SHA256.findall(str(sums))) for name, sums in bases}
     return {key: _shown(value) for key, value in found.items()}
 
 

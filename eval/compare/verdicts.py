@@ -83,7 +83,7 @@ def verdict_words(comparison: Comparison) -> str:
     aligned = f", and a loss of {margin} on aligned rows is ruled out" if "aligned" in block.sizes else ""
     about = f"Verdicts are about {size} samples{' (average)' if block.name == (AVERAGE,) else ''}."
     better = f"{MORE.capitalize()}: conflict accuracy is significantly higher{aligned}."
-    return f"{about} {better} No difference: {'both intervals are' if aligned else 'its interval is'} within {margin}."
+    return f"{about} {better} No difference: {'both intervals are' if aligned else 'its interval is'} within {margin}"
 
 
 def subset_verdicts(comparison: Comparison) -> list[str]:
@@ -97,6 +97,20 @@ def subset_verdicts(comparison: Comparison) -> list[str]:
         changes = [f"{name} {points(change, star=False)}" for name, change in subset_changes(block, label).items()]
         lines.append(f"{label} against {first}: {', '.join(changes)}: {subset_verdict(subset_changes(block, label))}")
     return lines
+
+
+def leader(comparison: Comparison) -> int | None:
+    """Return the place of the run with the largest decided gain against the first; None without one."""
+    block, gains = comparison.headline, dict[int, float]()
+    by_subset = block is not None and comparison.is_about_subsets and "conflict" in block.sizes
+    for place, label in enumerate(comparison.labels[1:], start=1):
+        if by_subset and block is not None:
+            changes = subset_changes(block, label)
+            if subset_verdict(changes) == MORE:
+                gains[place] = changes["conflict"].mean
+        elif (change := main_change(comparison, label)).significant and change.mean > 0:
+            gains[place] = change.mean
+    return max(gains, key=lambda place: gains[place], default=None)
 
 
 def subset_changes(block: Block, run: str) -> dict[str, Difference]:

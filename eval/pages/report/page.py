@@ -31,7 +31,7 @@ from eval.compare.tables import (
     small_note,
     subset_comparison_tables,
 )
-from eval.compare.verdicts import verdict_words, verdicts
+from eval.compare.verdicts import leader, verdict_words, verdicts
 from eval.pages.report.facts import curves, instructions, measured_facts, read_training, run_facts
 from eval.pages.report.headline import headline_of
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
@@ -99,7 +99,7 @@ def render_page(
     context: dict[str, Any] = {
         "comparison": comparison,
         "labels": comparison.labels,
-        "headline": headline_of(comparison, presented(runs)),
+        "headline": headline_of(comparison, leader(comparison) or presented(runs)),
         "verdicts": verdicts(comparison),
         "dots": score_dots(comparison),
         "title": options.title or f"Results on {comparison.bench}",

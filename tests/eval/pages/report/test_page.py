@@ -69,13 +69,15 @@ def test_the_headline_says_how_sure_a_difference_is(tmp_path: Path) -> None:
     def opened(*rights: int) -> str:
         runs = [
             make_run(tmp_path / str(rights) / name, [choice(n, n < right) for n in range(60)])
-            for name, right in zip(("sft", "d2e"), rights, strict=False)
+            for name, right in zip(("sft", "d2e", "swapped", "all"), rights, strict=False)
         ]
         return re.findall(r'<p class="headline">(.*?)</p>', render_page(load_runs(runs)))[0]
 
     assert opened(20, 40) == "d2e scores 33.3 points higher than sft (p\u00a0&lt;0.001)."
     assert opened(40, 38) == "d2e scores 3.3 points lower than sft; not decided with 60 samples."
     assert opened(40, 40) == "d2e scores the same as sft; not decided with 60 samples."
+    assert opened(40, 20, 50, 58).startswith("all scores 30.0 points higher"), "the largest decided gain leads"
+    assert opened(40, 20, 41).startswith("d2e scores 33.3 points lower"), "without a decided gain the second run"
     assert opened(45) == "sft scores 75.0 % on 60 samples."
 
 
