@@ -153,7 +153,7 @@ def ending_ids(tokenizer: Any, closing: int, end: EndOfTurn) -> list[int]:
 
     Like TRL's, the second may end in a line break. If the template does not write `closing`, that is all.
     """
-    if end == "token" or not getattr(tokenizer, "chat_template", None):
+    if end == "token":
         return [closing]
     written = list(tokenizer(_end_of_turn(tokenizer), add_special_tokens=False)["input_ids"])
     return written if closing in written else [closing]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.prompts import render_option
 from d2e_sft.data.sample import Format
-from d2e_sft.judge.judge import JudgePrompt
+from d2e_sft.judge.judge import Judge, JudgePrompt
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_package_yaml, load_yaml
 
@@ -81,6 +81,11 @@ class JobTemplates(BaseModel):
         said = " ".join(last.casefold().split())
         found = {line for words, line in self.endings.items() if " ".join(words.casefold().split()) in said}
         return f"{above}\n{found.pop()}" if len(found) == 1 else reply
+
+
+def templates_of(judge: Judge | None, path: Path, job: str) -> JobTemplates:
+    """Return the wording of a judge's job, as `load_templates`; `path` is the package's."""
+    return load_templates(path, job, None if judge is None else judge.options.prompts)
 
 
 @cache

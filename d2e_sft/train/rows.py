@@ -172,7 +172,8 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
         file, limit, key = str(data.dev), data.max_dev_samples, "data.max_dev_samples"
     cap = f" ({key}={limit})" if len(rows.whole) < rows.in_file else ""
     lines = [f"{split} samples: {len(rows.kept)} of {rows.in_file} in {file}{cap}"]
-    if split == "training" and (balance := Balance.of(data.balance, rows.dataset)) is not None:
+    subsets = ({"subset": sample.subset} for sample in rows.samples)
+    if split == "training" and (balance := Balance.of(data.balance, subsets)) is not None:
         lines.append(f"  {balance.describe()}")
     lines += _unrefined_lines([item.prompts for item in rows.kept], own=is_own(recipe.d2e.objective))
     lines += [f"  {count} {what}" for what, count in counts.items() if count]

@@ -23,7 +23,7 @@ from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_package_yaml, sha256_of, write_json
 from d2e_sft.util.markup import harmless_markdown, harmless_yaml
-from data_builders.build.writing import DATASET_INFO, EXPORTED, check_target, write_outputs
+from data_builders.build.writing import DATASET_INFO, EXPORTED, check_early, check_target, write_outputs
 from data_builders.dataset.manifest import EXPORT, PROJECT, is_ours, restricted
 from data_builders.dataset.sample_sets import files_of
 
@@ -56,7 +56,7 @@ def export(
         UserError: `out` exists, the data cannot be read, a refined view is missing, or the format cannot hold a row.
     """
     check = partial(_check_out, out, overwrite=overwrite)
-    check()
+    check_early(out, check)
     wording, left_out = load_prompt_set(prompt_set), 0
     files = {path: read_samples(path) for path in files_of(data)}
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)

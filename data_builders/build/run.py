@@ -33,7 +33,7 @@ from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
 from data_builders.build.reading import ReadDataset, pick_sources
 from data_builders.build.suites import PublishedCount, Suite
 from data_builders.build.swapping import SHARES, swap_tests, swap_training, warn_of_swaps
-from data_builders.build.writing import check_early, write_build
+from data_builders.build.writing import check_early, check_target, write_build
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN, PROJECT, REDISTRIBUTION_ALLOWED
 from data_builders.dataset.sample_sets import answerless, describe_rows, equal_ids, equal_options, repeated_rows
 from data_builders.own_data.source import is_own
@@ -160,7 +160,7 @@ def build(options: BuildOptions) -> Build:
         IncompleteBuildError: a raw file is missing or damaged; everything that does not need it is written.
         UserError: an unknown dataset or setting, no readable dataset, or too few samples for the ratios.
     """
-    check_early(options.out, overwrite=options.overwrite)
+    check_early(options.out, partial(check_target, options.out, overwrite=options.overwrite))
     _check_models(options)
     state = open_build(options, [options.suite.split] if options.suite else SPLITS)
     for step in STEPS:

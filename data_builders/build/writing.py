@@ -36,14 +36,14 @@ _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 _PATIENCE = 60.0  # seconds for another process to move its files
 
 
-def check_early(out: Path, *, overwrite: bool) -> None:
-    """Raise UserError, before any work, as `check_target`, but not for files that another build is just moving."""
+def check_early(out: Path, check: Callable[[], None]) -> None:
+    """Raise the UserError of `check`, before any work, unless another process is just moving its files."""
     try:
-        check_target(out, overwrite=overwrite)
+        check()
     except UserError:
         with suppress(OSError), file_lock(out, "another build or export", "wait for its end", patience=_PATIENCE):
             pass  # it has ended, or there was none
-        check_target(out, overwrite=overwrite)
+        check()
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
@@ -155,7 +155,7 @@ def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
         raise UserError(f"--out {out}: is also the input; expected another place", "name another one")
     files, is_build = files_of(data), data.is_dir()
     if is_build:
-        check_early(out, overwrite=overwrite)
+        check_early(out, partial(check_target, out, overwrite=overwrite))
         manifest = read_manifest(data)
     else:
         manifest = None

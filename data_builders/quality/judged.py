@@ -13,7 +13,7 @@ from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge, JudgePrompt
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates
+from d2e_sft.judge.templates import JobTemplates, closing_value, templates_of
 from d2e_sft.util.answers import words
 from data_builders.text.words import stem
 
@@ -68,9 +68,7 @@ def quality_prompts(samples: Sequence[EventSample], judge: Judge | None = None) 
 
 
 def _templates(judge: Judge | None) -> JobTemplates:
-    return load_templates(
-        Path(__file__).with_name("prompts.yaml"), "quality", None if judge is None else judge.options.prompts
-    )
+    return templates_of(judge, Path(__file__).with_name("prompts.yaml"), "quality")
 
 
 def read_verdict(reply: str) -> JudgedVerdict | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge, JudgePrompt
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
+from d2e_sft.judge.templates import JobTemplates, closing_value, templates_of, without_closing
 from d2e_sft.util.answers import words
 from data_builders.text.clauses import split_spans
 from data_builders.text.sentences import keep_sentences, split_sentences
@@ -121,9 +121,7 @@ def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Out
 
 
 def _templates(job: str, judge: Judge | None) -> JobTemplates:
-    return load_templates(
-        Path(__file__).with_name("prompts.yaml"), job, None if judge is None else judge.options.prompts
-    )
+    return templates_of(judge, Path(__file__).with_name("prompts.yaml"), job)
 
 
 def _prompt(templates: JobTemplates, sample: EventSample, text: str) -> JudgePrompt:

@@ -105,8 +105,8 @@ class RefinerOptions(Limits):
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        by_likelihood, by_model, given = self.by == "likelihood", self.by != "rules", self.model_fields_set
-        if by_model and (self.model is None or self.scorer == "embedding"):
+        by_likelihood, needs_model, given = self.by == "likelihood", self.by != "rules", self.model_fields_set
+        if needs_model and (self.model is None or self.scorer == "embedding"):
             raise ValueError(
                 f"refine.by={self.by} with refine.scorer=embedding; expected overlap or bm25"
                 if self.model
@@ -114,8 +114,8 @@ class RefinerOptions(Limits):
             )
         if by_likelihood and self.unit == "sentence":
             raise ValueError("refine.unit=sentence with --refine likelihood, which leaves out clauses")
-        if self.scorer != "embedding" and (self.pooling != "mean" or (self.model is not None and not by_model)):
-            name = "pooling" if self.model is None or by_model else "model"
+        if self.scorer != "embedding" and (self.pooling != "mean" or (self.model is not None and not needs_model)):
+            name = "pooling" if self.model is None or needs_model else "model"
             raise ValueError(
                 f"refine.{name} with refine.scorer={self.scorer}; expected refine.scorer=embedding"
                 + (" or --refine likelihood, local or openai" if name == "model" else "")

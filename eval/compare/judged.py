@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from d2e_sft.judge.judge import Judge, JudgePrompt
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
+from d2e_sft.judge.templates import JobTemplates, closing_value, templates_of, without_closing
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
 from eval.compare.runs import ScoredRun
@@ -109,9 +109,7 @@ def read_error(reply: str) -> JudgedError | None:
 
 def _templates(name: str, judge: Judge | None) -> JobTemplates:
     job = {"error": "error_pattern", "answer": "free_answer"}[name]
-    return load_templates(
-        Path(__file__).with_name(f"{name}_prompts.yaml"), job, None if judge is None else judge.options.prompts
-    )
+    return templates_of(judge, Path(__file__).with_name(f"{name}_prompts.yaml"), job)
 
 
 def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> JudgedError:
