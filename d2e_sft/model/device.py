@@ -101,6 +101,19 @@ def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, floa
     return result, time.perf_counter() - start
 
 
+def unslowed_seconds(act: Callable[[], object], device: torch.device) -> float:
+    """Return a call's seconds on the device, on the CPU without the time in which other programs held it up.
+
+    There it is the larger of two processor times: this thread's, and the process's divided by torch's threads.
+    Neither exceeds the clock's time.
+    """
+    thread, process = time.thread_time(), time.process_time()
+    _, seconds = timed(act, device)
+    if device.type != "cpu":
+        return seconds
+    return max(time.thread_time() - thread, (time.process_time() - process) / torch.get_num_threads())
+
+
 @contextmanager
 def frozen_heap() -> Iterator[None]:
     """Exclude existing objects from garbage collection, which would take longer than a small step that is measured."""

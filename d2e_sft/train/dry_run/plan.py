@@ -16,7 +16,7 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.sample import EventSample
 from d2e_sft.model.collation import Row, model_inputs
-from d2e_sft.model.device import PeakMemory, timed, usable_device
+from d2e_sft.model.device import PeakMemory, unslowed_seconds, usable_device
 from d2e_sft.model.forward import bare_model, enable_checkpointing, forward_backward
 from d2e_sft.model.loading import LoadedModel, load_tokenizer, without_weights
 from d2e_sft.model.packing_support import Layout, agree_on_layout, collator_for
@@ -53,7 +53,7 @@ class DrawnSamples(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """Seconds, and peak bytes, on this machine's device."""
+    """Seconds (`unslowed_seconds`), and peak bytes, on this machine's device."""
 
     per_micro_batch: float
     per_step: float  # the optimiser's own part
@@ -132,7 +132,7 @@ class Plan:
 
         def run(batch: dict[str, Any]) -> float:
             act = partial(forward_backward, model, model_inputs(batch, device), train.precision, device)
-            seconds = timed(act, device)[1]
+            seconds = unslowed_seconds(act, device)
             bar.update()
             return seconds
 
@@ -151,7 +151,7 @@ class Plan:
             optimizer.step()
 
         step()  # makes the moments
-        per_step = timed(step, device)[1]
+        per_step = unslowed_seconds(step, device)
         run(self.heaviest)  # last, while gradients and moments are in memory
         peak = None if memory is None else int(memory.peak_mb() * 2**20)
         if peak is not None and device.type == "cpu":  # the process held them before

@@ -254,11 +254,15 @@ def _time_lines(plan: Plan, speed: Speed | None) -> list[str]:
         return ["not measured: no weights are read"]
     if speed is None:
         return [f"not measured: a micro-batch does not fit {_device_name()}"]
+    threads, on_cpu = torch.get_num_threads(), usable_device().type == "cpu"
+    where = f"{_device_name()}, {threads} processor{'s' * (threads > 1)}" if on_cpu else _device_name()
     lines = [
         f"{hours(speed.of_run(plan.steps, plan.cut))} in all, without loading and saving",
         f"a micro-batch {speed.per_micro_batch:.2f} s, the optimiser's step {speed.per_step:.2f} s",
-        f"measured on this machine ({_device_name()}), 1 process, over {speed.micro_batches} micro-batches",
+        f"measured on this machine ({where}), 1 process, over {speed.micro_batches} micro-batches",
     ]
+    if on_cpu:
+        lines.append("this is processor time: the run takes longer while other programs use the processors")
     if plan.steps.processes > 1:
         lines.append(f"the total is this machine's time divided by {plan.steps.processes} processes (linear scaling)")
     return lines

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 import torch
 
-from d2e_sft.model.device import LapTimer, PeakMemory, automatic_dtype, without_cudnn_attention
+from d2e_sft.model.device import LapTimer, PeakMemory, automatic_dtype, unslowed_seconds, without_cudnn_attention
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,20 @@ def test_the_time_of_a_loop_is_shared_out_by_parts(monkeypatch: pytest.MonkeyPat
         laps.enter(part)
     assert laps.shares() == {"data": 2 / 8, "model": 6 / 8}
     assert laps.shares() == {"model": 1.0}, "the next window begins where this one ended"
+
+
+def test_time_without_a_processor_counts_for_nothing_and_that_of_any_thread_counts() -> None:
+    cpu = torch.device("cpu")
+    assert unslowed_seconds(lambda: time.sleep(0.4), cpu) < 0.2, "as while another program has the processor"
+
+    def compute() -> None:
+        end = time.thread_time() + 0.4
+        while time.thread_time() < end:
+            pass
+
+    assert unslowed_seconds(compute, cpu) > 0.3
+    with ThreadPoolExecutor(1) as other:
+        assert unslowed_seconds(other.submit(compute).result, cpu) > 0.3 / torch.get_num_threads()
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="measures the process, where there is no device")
