@@ -11,10 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+from jinja2 import StrictUndefined, Template
+
 from d2e_sft.data.chat_template import CUED, Continuation, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
-from d2e_sft.util.files import load_yaml
+from d2e_sft.util.files import load_package_yaml
 from eval.run.journal import PassFiles
 from eval.run.options import EvalConfig
 from eval.run.passes import EvaluatedModel, run_pass
@@ -28,8 +30,18 @@ Key = TypeVar("Key")
 
 @cache
 def wording(name: str) -> Any:
-    """Return the content of `eval/systems/NAME.yaml`."""
-    return load_yaml((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+    """Return the content of `eval/systems/NAME.yaml`; its texts may be Jinja (`filled`)."""
+    return load_package_yaml(Path(__file__).parent / f"{name}.yaml")
+
+
+@cache
+def _template(text: str) -> Template:
+    return Template(text, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+
+
+def filled(text: str, **values: Any) -> str:
+    """Return a text of the wording with its Jinja expressions filled in; a line end at the end is removed."""
+    return _template(text).render(hidden=values.pop("hidden", False), **values).removesuffix("\n")
 
 
 def system(text: str) -> dict[str, str]:

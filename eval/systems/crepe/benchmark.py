@@ -34,7 +34,6 @@ from eval.systems.crepe.prompts import (
     Family,
     Request,
     ask_texts,
-    ask_two_questions,
     drawn_demonstrations,
     load_demonstrations,
 )
@@ -52,7 +51,7 @@ FAMILIES: dict[str, Family] = {
     "text_change": Family(ask_texts, by_event=True),
     "text_at_once": Family(ask_texts, by_event=True, style=LINES),
     "yes_no": Family(ask_texts, shots=0, by_event=True, style=BEGUN),
-    "two_questions": Family(ask_two_questions, shots=0, by_event=True),  # the style of training rows
+    "two_questions": Family(ask_texts, shots=0, by_event=True),  # the style of training rows
     "chat": Family(ask_texts, shots=0, by_event=True, by_step=True),
     "cot": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
     "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True, style=LINES),

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eval.systems.asking import Asker, exchanges, system
+from eval.systems.asking import Asker, exchanges, filled, system
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, CrepeProcedure, EntityChange
 from eval.systems.crepe.parse import CrepeAnswer, EventLabels, read_code, read_option
 from eval.systems.crepe.prompts import (
@@ -226,7 +226,7 @@ def ask_flat(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
 
 
 def _flat_turns(goal: str, steps: Sequence[str], event: str) -> list[str]:
-    question = _quoted(WORDING["code_flat"]["question"].format(event=event))
+    question = _quoted(filled(WORDING["code_flat"]["question"], event=event))
     options = ", ".join(_quoted(LABELS[label]) for label in _OPTIONS)
     turns = [f"Context = {_quoted(step)}\nQuestion = {question}\nOptions = [{options}]\nAnswer =" for step in steps]
     return [f"Goal = {_quoted(goal)}\n{turns[0]}", *turns[1:]]

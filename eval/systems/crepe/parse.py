@@ -15,8 +15,6 @@ EventLabels = list[int | None]  # one per step; None where no label could be rea
 _LEVELS = {"very unlikely": 0, "not very likely": 1, "not likely": 1, "unlikely": 1, "very likely": 3, "likely": 2}
 # From here on a level is "likely".
 LIKELY = 2
-# Of appendix B.2, from very likely on.
-LETTERED = ("(A) very likely", "(B) likely", "(C) not very likely", "(D) unlikely")
 _STEP_LINE = re.compile(r"\W*step\s*(\d{1,9})\b(.*)", re.IGNORECASE)
 _LETTER = re.compile(r"\(([A-D])\)")
 _LEVEL = re.compile(rf"\b({'|'.join(_LEVELS)})\b", re.IGNORECASE)
@@ -98,6 +96,13 @@ def read_truth(reply: str) -> bool | None:
     """Return the answer to the original question, True or False; None without one."""
     found = _TRUTH.search(reply)
     return None if found is None else found[1].lower() in ("true", "yes")
+
+
+def change_of_truths(more: bool | None, less: bool | None) -> int | None:
+    """Return the label by the answers to "is it more likely" and "is it less likely"; None without one of them."""
+    if more is None or less is None:
+        return None
+    return EQUALLY if more == less else MORE if more else LESS
 
 
 def read_change(reply: str) -> int | None:

@@ -24,9 +24,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from d2e_sft.data.chat_template import CUED, Continuation, Messages
-from d2e_sft.data.conversation import prompt_turns
 from eval.run.task import TaskItem
-from eval.systems.asking import Asker, ask_by_turns, assistant, exchanges, system, user, wording
+from eval.systems.asking import Asker, ask_by_turns, assistant, exchanges, filled, system, user, wording
 from eval.systems.crepe import parse
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, CrepeProcedure, EntityChange, States
 from eval.systems.crepe.parse import CrepeAnswer, EventLabels, Parse
@@ -35,9 +34,6 @@ WORDING: Any = wording("crepe/wording")
 Entities = Literal["none", "soft", "hard", "gold", "predicted"]
 SHOTS = 3  # section 4.1
 YES_NO = ("yes", "no")
-_INDEPENDENT_COT_TOKENS = 160
-_TWO_QUESTIONS_TOKENS = 256  # as the official script asks for
-_QUESTIONS = {"more": MORE, "less": LESS}
 
 
 class DemonstrationEvent(BaseModel):
@@ -135,6 +131,16 @@ class Request:
     by_likelihood: bool = False
     style: Continuation = CUED
 
+    @property
+    def texts(self) -> Any:
+        """The wording of the prompts."""
+        return (self.independent and WORDING["independent"].get(self.prompt)) or WORDING[self.prompt]
+
+    @property
+    def ways(self) -> Sequence[str]:
+        """What each step may make the event, where that is asked one way after the other."""
+        return ("more", "less") if self.prompt == "two_questions" else ("",)
+
 
 @dataclass(frozen=True)
 class Family:
@@ -227,74 +233,55 @@ def answers_by_event(
 
 
 def ask_texts(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
-    opening = [system(_texts(request)["system"]), *exchanges(_demonstrated(request))]
+    opening = [system(request.texts["system"]), *exchanges(_demonstrated(request))]
     turns = by_event(request, lambda procedure, event: _turns(request, procedure, event))
-    tokens = _FORMS[request.prompt].tokens
+    tokens = request.texts["tokens"]
     if request.prompt == "text_at_once":
         tokens *= 1 + max(len(procedure.steps) for procedure in request.procedures)
-    if request.prompt == "cot" and request.independent:
-        tokens = _INDEPENDENT_COT_TOKENS
     dialogue = request.prompt in ("text_change", "chat") or (request.prompt == "cot" and not request.independent)
     replies = converse(request, asker, opening, turns, tokens, dialogue=dialogue)
-    return answers_by_event(request, lambda said, steps: _labels(request, said, steps), replies)
+    answers = answers_by_event(request, lambda said, steps: _labels(request, said, steps), replies)
+    if request.prompt != "two_questions":
+        return answers
+    both = {
+        one.id: [_truths(replies[name]).count((True, True)) for name in event_names(one)] for one in request.procedures
+    }
+    return {name: replace(answer, inconsistent=sum(both[name])) for name, answer in answers.items()}
 
 
-def _texts(request: Request) -> Any:
-    independent = WORDING["independent"].get(request.prompt) if request.independent else None
-    return independent or WORDING[request.prompt]
-
-
-def _first(request: Request) -> int:
-    """Return the first step that is asked about; 0 is before the first one."""
-    return 0 if request.independent and request.prompt != "cot" else 1
+def _asked(request: Request, steps: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the number of each step that is asked about, 0 before the first one, and the way that is asked about."""
+    if request.prompt == "text_at_once":
+        return [(len(steps), "")]
+    first = 0 if request.independent and request.prompt != "cot" else 1
+    return [(step, way) for step in range(first, len(steps) + 1) for way in request.ways]
 
 
 def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) -> list[CrepeTurn]:
     """Return the questions about an event; those of a demonstration have no follow-ups."""
-    texts, steps, solved = _texts(request), about.steps, isinstance(about, Demonstration)
-    if request.prompt == "chat":
-        start = texts["start"].format(goal=about.goal, event=event)
-        turns = [CrepeTurn(texts["turn"].format(step=step), texts["hidden_turn"]) for step in steps]
-        if request.independent:
-            return [CrepeTurn(*["\n".join([start, texts["before"]])] * 2), *turns]
-        return [CrepeTurn(f"{start}\n{turns[0].shown}", f"{start}\n{turns[0].hidden}"), *turns[1:]]
-    fields = {"goal": about.goal, "event": event, "clause": clause(event)}
-    if request.prompt == "text_at_once":
-        views = (steps, [WORDING["not_shown"]] * len(steps))
-        listed = ["\n".join(f"{n}. {step}" for n, step in enumerate(view, start=1)) for view in views]
-        return [CrepeTurn(*(texts["user"].format(steps=text, **fields) for text in listed))]
+    solved, asked = isinstance(about, Demonstration), _asked(request, about.steps)
     changes = about.entity_changes if isinstance(about, Demonstration) else request.states.get(about.id)
     changes = changes if request.entities == "gold" else None
     follow_up = request.prompt == "self_ask" and not request.independent
-    hidden = texts["user"].format(**fields, **dict.fromkeys(("steps", "before", "step"), WORDING["not_shown"]))
+    noted = about.steps if follow_up or changes is None else list(map(_noted, about.steps, changes))
+    fields = {"goal": about.goal, "event": event, "clause": clause(event), "steps": noted}
     turns = []
-    for step in range(_first(request), len(steps) + 1):
-        lines = [texts["user"].format(**fields, **_so_far(request, steps, step, None if follow_up else changes))]
-        if follow_up and changes is not None and not solved:
-            lines += [
-                WORDING["self_ask"]["given"].format(**vars(change), answer=_yes_or_no(change.change == LABELS[MORE]))
-                for change in changes[step - 1]
-            ]
-        turns.append(CrepeTurn("\n".join(lines), hidden, f"/step{step}"))
+    for step, way in asked:
+        now = {"before": " ".join(noted[: max(step - 1, 0)]), "done": " ".join(noted[:step])}
+        now["now"] = noted[step - 1] if step else ""
+        given = changes[step - 1] if follow_up and changes and not solved else ()
+        views = (
+            filled(request.texts["user"], step=step, way=way, opens=step == asked[0][0], **fields, **view)
+            for view in ({"given": given, **now}, {"hidden": True, "given": (), **dict.fromkeys(now, "(not shown)")})
+        )
+        turns.append(CrepeTurn(*views, f"/step{step}{way and f'/{way}'}" if len(asked) > 1 else ""))
     return turns
 
 
-def _so_far(
-    request: Request, steps: Sequence[str], step: int, changes: Sequence[Sequence[EntityChange]] | None
-) -> dict[str, str]:
-    """Return the first steps: all of them, those before the last of them, and the last."""
-    noted = list(steps)
-    for place, listed in enumerate(changes or ()):
-        states = [f"{c.entity}: {'' if c.change == LABELS[MORE] else 'not '}{c.attribute}" for c in listed]
-        noted[place] += f" ({'; '.join(states)})" if states else ""
-    before = " ".join(noted[: max(step - 1, 0)]) or WORDING["start"]
-    if request.prompt == "yes_no":  # as in the official script for T5
-        before = " ".join([WORDING["start"], *steps[: step - 1]])
-    return {
-        "steps": " ".join(noted[:step]) or WORDING["nothing_done"],
-        "before": before,
-        "step": steps[step - 1] if step else "",
-    }
+def _noted(step: str, changes: Sequence[EntityChange]) -> str:
+    """Return a step with the states that it changes in brackets."""
+    states = [f"{c.entity}: {'' if c.change == LABELS[MORE] else 'not '}{c.attribute}" for c in changes]
+    return f"{step} ({'; '.join(states)})" if states else step
 
 
 def clause(event: str) -> str:
@@ -311,115 +298,38 @@ def _labels(request: Request, replies: Sequence[str], steps: int) -> EventLabels
         return parse.changes_from_first(parse.read_lettered_levels(replies[0], steps), parse.LIKELY)
     if request.prompt in ("cot", "text_change"):
         return list(map(parse.read_change, replies))
+    if request.prompt == "two_questions":
+        return [parse.change_of_truths(*pair) for pair in _truths(replies)]
     read = parse.read_level if request.independent else parse.read_likely
     levels = list(map(parse.read_yes_or_no if request.prompt in ("chat", "yes_no") else read, replies))
     return parse.changes_of(levels) if request.independent else parse.changes_from_first(levels)
 
 
+def _truths(replies: Sequence[str]) -> list[tuple[bool | None, bool | None]]:
+    """Return the answers at each step: is the event more likely, and is it less likely?"""
+    truths = list(map(parse.read_truth, replies))
+    return list(zip(truths[::2], truths[1::2], strict=True))
+
+
 def _demonstrated(request: Request) -> list[tuple[str, str]]:
+    """Return questions and answers about the first event of each demonstration."""
     pairs = []
     for shown in request.demonstrations:
-        turns = _turns(request, shown, shown.events[0].event)
-        steps = range(_first(request), len(shown.steps) + 1)
-        answers = [_FORMS[request.prompt].solve(request, shown.events[0], step) for step in steps]
-        if request.prompt == "text_at_once":
-            answers = ["\n".join(answers)]
+        event, asked = shown.events[0], _asked(request, shown.steps)
+        at_once = request.prompt == "text_at_once"
+        answers = [
+            filled(
+                request.texts["assistant"],
+                event=event,
+                step=step,
+                way=way,
+                likely=event.is_likely(step),
+                holds=event.holds[step],
+                label=LABELS[event.label(step)] if step else "",
+            )
+            for step, way in ([(step, "") for step in range(1, len(shown.steps) + 1)] if at_once else asked)
+        ]
+        answers = ["\n".join(answers)] if at_once else answers
+        turns = _turns(request, shown, event.event)
         pairs += [(turn.shown, answer) for turn, answer in zip(turns, answers, strict=True)]
     return pairs
-
-
-def _level(request: Request, event: DemonstrationEvent, step: int) -> str:
-    return "very " * request.independent + ("likely" if event.is_likely(step) else "unlikely")
-
-
-def _follow_ups(request: Request, event: DemonstrationEvent, step: int) -> str:
-    states = {"state_holds": _yes_or_no(event.holds[step]), "event_holds": _yes_or_no(event.is_likely(step))}
-    level = _level(request, event, step)
-    return str(_texts(request)["assistant"].format(ask=event.ask, link=event.link, level=level, **states))
-
-
-def _chain(_: Request, event: DemonstrationEvent, step: int) -> str:
-    state = event.if_true if event.holds[step] else event.if_false
-    fields = {"because": event.because, "state": state, "label": LABELS[event.label(step)]}
-    return str(WORDING["cot"]["assistant"].format(**fields))
-
-
-def _yes_or_no(value: bool) -> str:
-    return "Yes." if value else "No."
-
-
-class _Form(NamedTuple):
-    """Limit of a reply, and the answer of a demonstration's event after a step."""
-
-    tokens: int
-    solve: Callable[[Request, DemonstrationEvent, int], str]
-
-
-_FORMS = {
-    "text": _Form(12, _level),
-    "text_change": _Form(12, lambda _, event, step: f'"{LABELS[event.label(step)]}"'),
-    "text_at_once": _Form(
-        16, lambda _, event, step: f"Step {step}: {parse.LETTERED[0 if event.is_likely(step) else 3]}"
-    ),
-    "cot": _Form(256, _chain),
-    "self_ask": _Form(200, _follow_ups),
-    "yes_no": _Form(12, lambda _, event, step: YES_NO[not event.is_likely(step)]),
-    "chat": _Form(12, lambda _, event, step: _yes_or_no(event.is_likely(step))),
-}
-
-
-def ask_two_questions(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
-    texts = WORDING["two_questions"]
-
-    def turns(steps: Sequence[str], event: str) -> list[CrepeTurn]:
-        """Return the questions in the words of a training row; the imagined view lacks the context."""
-
-        def words(way: str, context: str) -> str:
-            row = prompt_turns(texts["user"], "", texts["question"].format(way=way, clause=clause(event)))
-            return str(row.messages(context)[0]["content"])
-
-        return [
-            CrepeTurn(words(way, " ".join(steps[:step])), words(way, ""), f"/step{step}/{way}")
-            for step in range(1, len(steps) + 1)
-            for way in _QUESTIONS
-        ]
-
-    def answers(steps: Sequence[str], event: DemonstrationEvent) -> list[str]:
-        return [
-            texts["assistant"].format(
-                ask=event.ask,
-                state_holds=YES_NO[not event.holds[step]],
-                link=event.link,
-                event_holds=YES_NO[not event.is_likely(step)],
-                answer=event.label(step) == label,
-            )
-            for step in range(1, len(steps) + 1)
-            for label in _QUESTIONS.values()
-        ]
-
-    opening = [system(texts["system"])]
-    for shown in request.demonstrations:
-        asked = (turn.shown for turn in turns(shown.steps, shown.events[0].event))
-        opening += exchanges(zip(asked, answers(shown.steps, shown.events[0]), strict=True))
-    chats = by_event(request, lambda procedure, event: turns(procedure.steps, event))
-    replies = converse(request, asker, opening, chats, _TWO_QUESTIONS_TOKENS)
-
-    def pairs(said: Sequence[str]) -> list[tuple[bool | None, bool | None]]:
-        truths = list(map(parse.read_truth, said))
-        return list(zip(truths[::2], truths[1::2], strict=True))
-
-    found = answers_by_event(request, lambda said, _: [_of_both(*pair) for pair in pairs(said)], replies)
-    return {
-        procedure.id: replace(
-            found[procedure.id],
-            inconsistent=sum(pairs(replies[name]).count((True, True)) for name in event_names(procedure)),
-        )
-        for procedure in request.procedures
-    }
-
-
-def _of_both(more: bool | None, less: bool | None) -> int | None:
-    """Return the label of two answers; None if one could not be read."""
-    if more is None or less is None:
-        return None
-    return EQUALLY if more == less else MORE if more else LESS
