@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from d2e_sft.config.decoding import MAX_ALPHA
-from d2e_sft.config.options import Number, OneOf, decoder_option
+from d2e_sft.config.options import OneOf, decoder_option
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.chat_template import FORMS
-from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import read_samples
 from d2e_sft.judge.judge import Judge, make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.signals import on_sigterm
 from d2e_sft.util.terminal import filled
-from eval.commands.engine_options import engine_options, launch_if_asked, overlong_option
+from eval.commands.eval_options import COMMON, eval_options, launch_if_asked, launch_options
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
-from eval.run.options import ANSWER_RULES, ENGINES, EvalOptions, refuse_conflicts
-from eval.score.scoring import NORMALISATIONS
+from eval.run.options import EvalOptions, refuse_conflicts
 from eval.systems import SYSTEM_NAMES, is_system, load_benchmark
 
 if TYPE_CHECKING:
@@ -51,20 +48,6 @@ _BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
     help="Folder of suites [data/SUITE], or of a system's official files [data/raw/SYSTEM].",
 )
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the system; repeatable.")
-@click.option("--setting", type=click.Choice(SETTINGS), default="zero_shot", show_default=True, help="Prompt setting.")
-@click.option(
-    "--form",
-    type=OneOf((*FORMS, _PAPER)),
-    help="Turns of a chat; one_turn: demonstrations and question in one turn; or completion: one text that is "
-    "continued, for base models without a chat template; paper: as PIPER's, chat or for few_shot one turn without a "
-    "response form. [default: as trained, else chat]",
-)
-@click.option(
-    "--demonstrations",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Training rows for few-shot prompts. [default: the benchmark's own train split, else data/piper-10k]",
-)
 @click.option(
     "--out",
     "outs",
@@ -72,66 +55,17 @@ _BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
     type=click.Path(path_type=Path),
     help="Run folder for the results. [default: MODEL's own] For several decoders: one each, or a common beginning.",
 )
-@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio. [default: as trained, else 0]")
+@click.option(
+    "--form",
+    type=OneOf((*FORMS, _PAPER)),
+    help="Turns of a chat; one_turn: demonstrations and question in one turn; or completion: one text that is "
+    "continued, for base models without a chat template; paper: as PIPER's, chat or for few_shot one turn without a "
+    "response form. [default: as trained, else chat]",
+)
 @decoder_option("How both views give the next token (repeatable)", "decoders", multiple=True)
-@click.option(
-    "--plausibility",
-    type=Number(min=0, max=1),
-    default=0.0,
-    metavar="β",
-    help="Only tokens with at least β times the original view's best probability. [default: 0, which is all]",
-)
-@click.option(
-    "--answer",
-    type=click.Choice(ANSWER_RULES),
-    default="generate",
-    show_default=True,
-    help="Generate a text, or take the likeliest of a sample's options.",
-)
-@click.option(
-    "--normalise",
-    type=click.Choice(NORMALISATIONS),
-    default="none",
-    show_default=True,
-    help="With --answer likelihood: length that divides an option's log-probability.",
-)
-@click.option("--prompt-set", help="Wording. [default: as trained, else `default`]")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens. [default: 64; cot 512]")
-@click.option(
-    "--max-samples",
-    type=click.IntRange(min=1),
-    help="Most samples per dataset × relation × format, or of a system's units.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0, max=2**32 - 1),
-    default=0,
-    show_default=True,
-    help="For the subset, the demonstrations and the bootstrap.",
-)
-@overlong_option
-@click.option(
-    "--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors` and `d2e compare`."
-)
-@click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
-@click.option("--overwrite", is_flag=True, help="Decode again, and remove results of other models and options.")
-@click.option("--accept-edited", is_flag=True, help="Score finished predictions again although they were edited.")
-@click.option(
-    "--engine",
-    type=click.Choice(ENGINES),
-    default="auto",
-    show_default=True,
-    help="Decoding engine; openai: an endpoint, which decodes plainly (α = 0).",
-)
-@engine_options
+@eval_options(*(name for name in COMMON if name != "form"))
 @judge_options
-@click.option("--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows.")
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Processes on this machine. [default: one per accelerator]",
-)
+@launch_options
 def evaluate(
     model: str,
     *,

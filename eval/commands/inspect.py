@@ -13,7 +13,7 @@ from d2e_sft.data.sample import read_samples
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import collector_paused
-from eval.commands.engine_options import overlong_option
+from eval.commands.eval_options import eval_option
 
 
 @click.command()
@@ -42,7 +42,7 @@ from eval.commands.engine_options import overlong_option
     help="Show the tokens of the model's own answer, or of the gold one.",
 )
 @click.option("--max-new-tokens", type=click.IntRange(1, 512), default=48, show_default=True, help="Longest answer.")
-@overlong_option
+@eval_option("overlong")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("inspect.html"), show_default=True
 )

@@ -13,8 +13,7 @@ from d2e_sft.config.options import decoder_option
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import RELATIONS, WORDED, EventSample
 from d2e_sft.util.startup import collector_paused
-from eval.commands.engine_options import engine_options, launch_if_asked
-from eval.commands.evaluate import evaluate
+from eval.commands.eval_options import eval_options, launch_if_asked, launch_options
 from eval.run.options import EvalOptions
 
 # Options of `d2e eval` that mean the same here.
@@ -30,8 +29,6 @@ _OF_EVAL = (
     "skip_bad",
     "overwrite",
     "engine",
-    "launcher",
-    "processes",
 )
 
 
@@ -63,7 +60,8 @@ _OF_EVAL = (
     help="Prompt setting.",
 )
 @decoder_option("How both views give the next token")
-@engine_options
+@eval_options(*_OF_EVAL)
+@launch_options
 @click.pass_obj
 def predict(
     lent: Callable[[str], Any],
@@ -114,12 +112,3 @@ def predict(
     for what, count in counts.items():
         if count:
             click.echo(f"{what}: {count:,}")
-
-
-_own = [
-    parameter
-    for parameter in predict.params
-    if parameter.name in ("model", "file", "out", "mapping", "fmt", "relation")
-]
-_shared = [parameter for parameter in evaluate.params if parameter.name in _OF_EVAL]
-predict.params = [*_own, *_shared, *(one for one in predict.params if one not in _own)]

@@ -16,13 +16,11 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.signals import on_sigterm
 from d2e_sft.util.startup import collector_paused
 from d2e_sft.util.table import Table
-from eval.commands.engine_options import engine_options
-from eval.commands.evaluate import evaluate
+from eval.commands.eval_options import eval_options
 from eval.run.options import EvalOptions
 
-# Options of `d2e eval` that mean the same here.
+# Options that need no model.
 _OF_QUESTIONS = {"data", "by", "out", "threshold", "overwrite"}
-_OF_EVAL = ("form", "prompt_set", "max_new_tokens", "engine")
 
 
 @click.command()
@@ -62,7 +60,7 @@ _OF_EVAL = ("form", "prompt_set", "max_new_tokens", "engine")
     help="Questions and answers of other rows that are shown first; they show the form of an answer.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace OUT, and the subsets and habits that rows of DATA have.")
-@engine_options
+@eval_options("form", "prompt_set", "max_new_tokens", "engine")
 @click.pass_obj
 def tag(
     lent: Callable[[str], Any],
@@ -155,7 +153,3 @@ def _table(rows: Mapping[str, Sequence[EventSample]]) -> Table:
         counts = Counter(str(row.subset) for row in own)
         lines.append([*key, len(own), *(counts[name] for name in names), sum(not row.habit for row in own)])
     return Table.of(["dataset", "split", "rows", *names, "no answer"], lines, keys=2)
-
-
-_shared = [parameter for parameter in evaluate.params if parameter.name in _OF_EVAL]
-tag.params += _shared

@@ -6,20 +6,23 @@ name, a plain checkpoint) is decoded with α = 0 by default. An endpoint decodes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from d2e_sft.config.decoding import DecodingConfig, describe, given_decoder
+import click
+
+from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, describe, given_decoder
+from d2e_sft.config.options import Number, OneOf
 from d2e_sft.config.recipe import EvalSection, ModelSection, recipe_of
-from d2e_sft.data.chat_template import Form
-from d2e_sft.data.prompts import Setting
+from d2e_sft.data.chat_template import FORMS, Form
+from d2e_sft.data.prompts import SETTINGS, Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import collector_paused
 from d2e_sft.util.terminal import warn
-from eval.score.scoring import Normalise
+from eval.score.scoring import NORMALISATIONS, Normalise
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -29,57 +32,89 @@ AnswerRule = Literal["generate", "likelihood"]
 ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 
+def _flag(help: str, default: Any = None, *, engines: Sequence[str] = (), **click_options: Any) -> Any:
+    """Return a field that is an option of the command line, with click's settings and the `engines` that use it."""
+    return field(default=default, metadata={"help": help, "engines": engines, **click_options})
+
+
 @dataclass(frozen=True)
 class EvalOptions:
     """How to decode and score; None: as in the run's recipe, else the default of `EvalSection`.
 
-    Attributes:
-        form: Turns of a chat, one turn with all demonstrations, or one text that is continued.
-        engine: `auto` is `openai` if the endpoint has an address, else `transformers`.
-        answer: Generate a text and extract the answer, or take the likeliest of a sample's options.
-        normalise: Length by which an option's log-probability is divided to find the likeliest.
-        tokenizer: Tokenizer of an endpoint's model, for scoring options; None: the model's name.
-        without_context: Decode only the imagined prompts, plainly.
-        alpha: The debias ratio of the decoder `d2e`; None: as trained, else 0.
-        decoder: `NAME` or `NAME:KEY=VALUE,…`, as in `DecodingConfig`; None: `d2e`.
-        plausibility: Least share of the original view's best probability that a token needs; 0 allows all.
-        max_samples: At most this many samples of each dataset × relation × format, drawn with `seed`.
-        seed: Seed of the subset, the demonstrations and the bootstrap.
-        demonstrations: A file or folder of training rows for the few-shot setting; None: found near the benchmark.
-        num_beams: Beams of plain decoding, for encoder-decoder models.
-        dtype: Data type of the weights. None means the recipe's in process, and vLLM's own choice in vLLM. `auto` is
-            bfloat16 if this machine computes it fast, else float32; `resolve_options` resolves it.
-        compiled: Compile the decoding step of the transformers engine.
-        vllm: Options of the vLLM engine, with `load_llm`'s names.
-        overwrite: Remove results of another model or other options, instead of refusing to mix them.
-        accept_edited: Score finished predictions again although they were edited, instead of refusing.
+    The fields with a help text are the options of `d2e eval`. `vllm` are options of the vLLM engine with `load_llm`'s
+    names. A `dtype` of None is the recipe's in process and vLLM's own choice in vLLM; `resolve_options` resolves auto.
     """
 
-    engine: EngineName = "auto"
-    answer: AnswerRule = "generate"
-    normalise: Normalise = "none"
-    tokenizer: str | None = None
-    setting: Setting = "zero_shot"
-    form: Form | None = None
-    without_context: bool = False
-    alpha: float | None = None
-    decoder: str | None = None
-    plausibility: float = 0.0
-    prompt_set: str | None = None
-    batch_size: int | None = None
-    max_new_tokens: int | None = None
-    max_samples: int | None = None
-    seed: int = 0
-    demonstrations: Path | None = None
-    overlong: OverlongRule = "error"
-    num_beams: int = 1
-    dtype: str | None = None
-    compiled: bool = False
+    setting: Setting = _flag("Prompt setting.", "zero_shot", type=click.Choice(SETTINGS))
+    form: Form | None = _flag(
+        "Turns of a chat; one_turn: demonstrations and question in one turn; or completion: one text that is "
+        "continued, for base models without a chat template. [default: as trained, else chat]",
+        type=OneOf(FORMS),
+    )
+    demonstrations: Path | None = _flag(
+        "Training rows for few-shot prompts. [default: the benchmark's own train split, else data/piper-10k]",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+    )
+    alpha: float | None = _flag("Debias ratio. [default: as trained, else 0]", type=Number(0, MAX_ALPHA))
+    decoder: str | None = None  # `NAME` or `NAME:KEY=VALUE,…`, as in `DecodingConfig`; None: `d2e`
+    plausibility: float = _flag(
+        "Only tokens with at least β times the original view's best probability. [default: 0, which is all]",
+        0.0,
+        type=Number(min=0, max=1),
+        metavar="β",
+    )
+    answer: AnswerRule = _flag(
+        "Generate a text, or take the likeliest of a sample's options.", "generate", type=click.Choice(ANSWER_RULES)
+    )
+    normalise: Normalise = _flag(
+        "With --answer likelihood: length that divides an option's log-probability.",
+        "none",
+        type=click.Choice(NORMALISATIONS),
+    )
+    prompt_set: str | None = _flag("Wording. [default: as trained, else `default`]")
+    max_new_tokens: int | None = _flag("Longest answer, in tokens. [default: 64; cot 512]", type=click.IntRange(min=1))
+    max_samples: int | None = _flag(
+        "Most samples per dataset × relation × format, or of a system's units.", type=click.IntRange(min=1)
+    )
+    seed: int = _flag(
+        "For the subset, the demonstrations and the bootstrap.", 0, type=click.IntRange(min=0, max=2**32 - 1)
+    )
+    overlong: OverlongRule = _flag(
+        "What to do with contexts beyond the model's length.", "error", type=click.Choice(OVERLONG_RULES)
+    )
+    without_context: bool = _flag("Decode the prompts without context, for `d2e errors` and `d2e compare`.", False)
+    skip_bad: bool = _flag("Keep bad rows in a side file instead of stopping.", False)
+    overwrite: bool = _flag("Decode again, and remove results of other models and options.", False)
+    accept_edited: bool = _flag("Score finished predictions again although they were edited.", False)
+    engine: EngineName = _flag(
+        "Decoding engine; openai: an endpoint, which decodes plainly (α = 0).", "auto", type=click.Choice(ENGINES)
+    )
+    batch_size: int | None = _flag(
+        "Samples decoded at a time. [default: as many as fit the memory, up to 64]",
+        engines=("transformers",),
+        type=click.IntRange(min=1),
+    )
+    dtype: str | None = _flag(
+        "Data type of the weights; auto: bfloat16 if this machine computes it fast, else float32. [default: as in the "
+        "recipe, else float32; with vllm the checkpoint's]",
+        engines=("transformers", "vllm"),
+        type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
+    )
+    num_beams: int = _flag(
+        "Beams of plain decoding; for encoder-decoder models such as Flan-T5.",
+        1,
+        engines=("transformers",),
+        type=click.IntRange(min=1),
+    )
+    compiled: bool = _flag("Compile the decoding step; for GPUs.", False, engines=("transformers",), flag="--compile")
     vllm: dict[str, Any] = field(default_factory=dict)
     endpoint: EndpointOptions = field(default_factory=EndpointOptions)
-    skip_bad: bool = False
-    overwrite: bool = False
-    accept_edited: bool = False
+    tokenizer: str | None = _flag(
+        "Tokenizer of an endpoint's model, for --answer likelihood: a Hub name or a folder. [default: MODEL]",
+        engines=("openai",),
+        metavar="NAME",
+    )
 
 
 @dataclass(frozen=True)

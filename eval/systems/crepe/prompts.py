@@ -270,11 +270,11 @@ def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) 
         now = {"before": " ".join(noted[: max(step - 1, 0)]), "done": " ".join(noted[:step])}
         now["now"] = noted[step - 1] if step else ""
         given = changes[step - 1] if follow_up and changes and not solved else ()
-        views = (
+        shown, hidden = (
             filled(request.texts["user"], step=step, way=way, opens=step == asked[0][0], **fields, **view)
             for view in ({"given": given, **now}, {"hidden": True, "given": (), **dict.fromkeys(now, "(not shown)")})
         )
-        turns.append(CrepeTurn(*views, f"/step{step}{way and f'/{way}'}" if len(asked) > 1 else ""))
+        turns.append(CrepeTurn(shown, hidden, f"/step{step}{way and f'/{way}'}" if len(asked) > 1 else ""))
     return turns
 
 

@@ -1,10 +1,11 @@
-"""Options that commands share: `--overlong`, and those for some engines only, which other engines reject."""
+"""Options that commands share: those of `EvalOptions`, of the engines, which other engines reject, and `--launch`."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -14,85 +15,64 @@ from pydantic import ValidationError
 from d2e_sft.config.options import Number, reject_unused
 from d2e_sft.judge.options import EndpointOptions, endpoint_flags
 from d2e_sft.util.errors import UserError, describe_validation_error
-from eval.run.options import OVERLONG_RULES
+from eval.run.options import EvalOptions
 
-overlong_option = click.option(
-    "--overlong",
-    type=click.Choice(OVERLONG_RULES),
-    default="error",
-    show_default=True,
-    help="What to do with contexts beyond the model's length.",
-)
+_FIELDS = {option.name: option for option in dataclasses.fields(EvalOptions) if option.metadata}
 _ENDPOINT = endpoint_flags(EndpointOptions())
-_OPTIONS = (
-    click.option(
-        "--batch-size",
-        type=click.IntRange(min=1),
-        help="Samples decoded at a time. [default: as many as fit the memory, up to 64]",
-    ),
-    click.option(
-        "--dtype",
-        type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
-        help="Data type of the weights; auto: bfloat16 if this machine computes it fast, else float32. [default: as "
-        "in the recipe, else float32; with vllm the checkpoint's]",
-    ),
-    click.option(
-        "--num-beams",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Beams of plain decoding; for encoder-decoder models such as Flan-T5.",
-    ),
-    click.option("--compile", "compiled", is_flag=True, help="Compile the decoding step; for GPUs."),
-    click.option(
+_VLLM = {
+    "tensor_parallel_size": click.option(
         "--tensor-parallel",
         "tensor_parallel_size",
         metavar="N",
         type=click.IntRange(min=1),
         help="Devices that share a model.",
     ),
-    click.option("--max-model-len", metavar="N", type=click.IntRange(min=1), help="Longest prompt and answer."),
-    click.option(
+    "max_model_len": click.option(
+        "--max-model-len", metavar="N", type=click.IntRange(min=1), help="Longest prompt and answer."
+    ),
+    "gpu_memory_utilization": click.option(
         "--gpu-memory-utilization",
         metavar="SHARE",
         type=Number(0, 1, min_open=True),
         help="Share of the device's memory for weights and cache.",
     ),
-    *_ENDPOINT.values(),
-    click.option(
-        "--tokenizer",
-        metavar="NAME",
-        help="Tokenizer of an endpoint's model, for --answer likelihood: a Hub name or a folder. [default: MODEL]",
-    ),
-)
-_VLLM = ("tensor_parallel_size", "max_model_len", "gpu_memory_utilization")
-_ENGINES_OF: dict[str, tuple[str, ...]] = {  # the engines of each parameter
-    "batch_size": ("transformers",),
-    "dtype": ("transformers", "vllm"),
-    "compiled": ("transformers",),
-    "num_beams": ("transformers",),
+}
+_ENGINES_OF: dict[str, Sequence[str]] = {  # the engines of each parameter
+    **{name: option.metadata["engines"] for name, option in _FIELDS.items() if option.metadata["engines"]},
     **dict.fromkeys(_VLLM, ("vllm",)),
     **dict.fromkeys(_ENDPOINT, ("openai",)),
-    "tokenizer": ("openai",),
 }
+_OF_ENGINES = [name for name in _FIELDS if name in _ENGINES_OF]
+COMMON = tuple(name for name in _FIELDS if name not in _ENGINES_OF)
 
 
-def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the engines' options to a click command, which gets `batch_size`, `dtype`, `compiled`, `num_beams`,
-    `tokenizer`, `vllm` and `endpoint`.
+def eval_option(name: str) -> Callable[[Any], Any]:
+    """Return the click option of a field of `EvalOptions`."""
+    default, settings = _FIELDS[name].default, dict(_FIELDS[name].metadata)
+    settings.pop("engines")
+    flag, shown = settings.pop("flag", f"--{name.replace('_', '-')}"), "[default" not in settings["help"]
+    if default is False:
+        return click.option(flag, name, is_flag=True, **settings)
+    return click.option(flag, name, default=default, show_default=shown and default is not None, **settings)
 
-    The command needs an option `engine`. An option of another engine is a UserError before anything is done.
+
+def eval_options(*names: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds the options with these names, and those of the engines, to a click command.
+
+    The command needs an option `engine`; it gets `batch_size`, `dtype`, `compiled`, `num_beams`, `tokenizer`, `vllm`
+    and `endpoint`. An option of another engine is a UserError before anything is done.
     """
 
-    @functools.wraps(command)
-    def with_engine(*args: Any, **values: Any) -> Any:
-        given = {name: values.pop(name) for name in _ENGINES_OF}
-        return command(*args, **values, **_collect(values["engine"], given))
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_engine(*args: Any, **values: Any) -> Any:
+            given = {name: values.pop(name) for name in _ENGINES_OF}
+            return command(*args, **values, **_collect(values["engine"], given))
 
-    decorated: Callable[..., Any] = with_engine
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+        options = [*map(eval_option, (*names, *_OF_ENGINES)), *_VLLM.values(), *_ENDPOINT.values()]
+        return functools.reduce(lambda made, option: option(made), reversed(options), with_engine)
+
+    return decorate
 
 
 def _collect(engine: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -104,8 +84,21 @@ def _collect(engine: str, values: dict[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         raise UserError(f"options of the endpoint: {describe_validation_error(error)}") from None
     vllm = {name: values[name] for name in _VLLM if values[name] is not None}
-    own = {name: values[name] for name in ("batch_size", "dtype", "compiled", "num_beams", "tokenizer")}
-    return {**own, "vllm": vllm, "endpoint": endpoint}
+    return {**{name: values[name] for name in _OF_ENGINES}, "vllm": vllm, "endpoint": endpoint}
+
+
+def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--launch` and `--processes` to a click command, for `launch_if_asked`."""
+    processes = click.option(
+        "--processes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Processes on this machine. [default: one per accelerator]",
+    )
+    decorated: Callable[..., Any] = click.option(
+        "--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows."
+    )(processes(command))
+    return decorated
 
 
 def launch_if_asked(launcher: str | None, processes: int | None, engine: str) -> None:
