@@ -15,7 +15,7 @@ from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkOptions, B
 from eval.systems.crepe import scorer
 from eval.systems.crepe.code import ask_code, ask_flat, ask_two_steps
 from eval.systems.crepe.gold import (
-    EQUALLY,
+    LABELS,
     CrepePredictions,
     CrepeProcedure,
     ReadAs,
@@ -158,8 +158,8 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
         procedures, human = read_procedures(path), path.with_name(HUMAN)
         if path.name != _FILES["dev"] or not human.is_file():
             return procedures
-        labels = read_predictions(human, procedures, "predicted", "error").official
-        return [one.model_copy(update={"human": labels[one.id]}) for one in procedures]
+        changes = read_predictions(human, procedures, "predicted", "error").changes
+        return [one.model_copy(update={"human": changes[one.id]}) for one in procedures]
 
     def ask(self, gold: Sequence[CrepeProcedure], call: BenchmarkCall, asker: Asker) -> CrepePredictions:
         options: CrepeOptions = call.options
@@ -184,7 +184,13 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
         )
         answers = family.ask(request, asker)
         # What could not be read counts as equally likely, as in the official code.
-        labels = {name: [[label or EQUALLY for label in row] for row in one.labels] for name, one in answers.items()}
+        changes = {
+            one.id: [
+                {event: LABELS[label] for event, label in zip(one.events, row, strict=True) if label}
+                for row in answers[one.id].labels
+            ]
+            for one in procedures
+        }
         unread = sum(label is None for answer in answers.values() for row in answer.labels for label in row)
         title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
         entities = {name: answer.entities for name, answer in answers.items()}
@@ -193,13 +199,13 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
         if options.prompt == "two_questions":
             facts = {"inconsistent": count}
             notes = [f"{count} pairs got True for both questions, which counts as no change"]
-        return CrepePredictions(labels, labels, title, unread, facts, notes, entities=entities)
+        return CrepePredictions(changes, title, unread, facts, notes, entities=entities)
 
     def read_predictions(self, path: Path, gold: Sequence[CrepeProcedure], options: Any) -> CrepePredictions:
         return read_predictions(path, gold, options.read, options.missing)
 
     def files(self, gold: Sequence[CrepeProcedure], answers: CrepePredictions) -> dict[str, str]:
-        asked = [procedure for procedure in gold if procedure.id in answers.official]
+        asked = [procedure for procedure in gold if procedure.id in answers.changes]
         return {PREDICTIONS_FILE: predictions_text(asked, answers)}
 
     def template(self, gold: Sequence[CrepeProcedure], options: Any) -> Iterator[dict[str, Any]]:

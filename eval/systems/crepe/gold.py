@@ -46,7 +46,7 @@ LABELS = ("equally likely", "less likely", "more likely")
 # Section 5.3: the number of states per step that fit the prompt, drawn uniformly.
 MOST_A_STEP = 5
 _ARTICLES = ("the", "a", "an", "my", "your", "his", "her", "their", "our")
-Changes = Sequence[tuple[str, str]]  # (event, change)
+Changes = Mapping[str, str]  # event → change; without one it is equally likely
 
 
 @dataclass(frozen=True)
@@ -95,25 +95,24 @@ class OfficialBlock(RootModel[tuple[Dictionary, ...]]):
 
     @cached_property
     def events(self) -> Changes:
-        return [(row.event, row.change or "") for row in self.root if row.type == "event"]
+        return self.changes("event")
 
-    @cached_property
-    def predicted_events(self) -> Changes:
-        """The predicted changes of events, in an output file."""
-        return [(row.event, row.change or "") for row in self.root if row.type == "predicted_event"]
+    def changes(self, kind: Literal["event", "predicted_event"]) -> Changes:
+        """The changes of events, those of the gold file or predicted ones; the last of several counts."""
+        return {row.event: row.change or "" for row in self.root if row.type == kind}
 
 
 class CrepeProcedure(GoldRow):
     """One procedure: `parts` are the start and the blocks of the steps, `raw` is its content in the file.
 
-    `human` are the labels of another annotator, [step][event].
+    `human` are the changes of another annotator, after each step.
     """
 
     id: str
     goal: Text
     parts: list[OfficialBlock] = Field(alias="steps", min_length=2)
     raw: dict[str, Any] = Field(repr=False)
-    human: Sequence[Sequence[int]] | None = None
+    human: Sequence[Changes] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -137,7 +136,7 @@ class CrepeProcedure(GoldRow):
     @cached_property
     def events(self) -> Sequence[str]:
         """Every event that changes somewhere, in order of appearance."""
-        return list(dict.fromkeys(event for block in self.blocks for event, _ in block.events))
+        return list(dict.fromkeys(event for block in self.blocks for event in block.events))
 
     @property
     def steps(self) -> list[str]:
@@ -153,20 +152,16 @@ class CrepeProcedure(GoldRow):
 States = Mapping[str, Sequence[Sequence[EntityChange]]]
 
 
-def label_of(change: str, *, official: bool) -> int:
-    """Return a change as a label: officially all but `less likely` is more, even an empty string.
+def label_of(change: str | None, *, official: bool) -> int:
+    """Return a change as a label, None as no change: officially all but `less likely` is more, even an empty string.
 
     Corrected, its first word counts in any letter case, and what is neither more nor less is no change.
     """
+    if change is None:
+        return EQUALLY
     if official:
         return LESS if change == LABELS[LESS] else MORE
     return {"less": LESS, "more": MORE}.get(" ".join(change.casefold().split()[:1]), EQUALLY)
-
-
-def label_in(changes: Changes, event: str, *, official: bool) -> int:
-    """Return the label that a block gives an event; the last of several counts."""
-    labels = [label_of(change, official=official) for name, change in changes if name == event]
-    return labels[-1] if labels else EQUALLY
 
 
 def read_procedures(path: Path) -> list[CrepeProcedure]:
@@ -228,7 +223,6 @@ def mentions(event: str, entity: str) -> bool:
 
 
 ReadAs = Literal["auto", "predicted", "event"]
-Labels = Mapping[str, Sequence[Sequence[int]]]  # by procedure, [step][event]
 # A key of each procedure in our files; the official script reads only the goal and the steps.
 _MARK = {"predictions": "marked"}
 _UNMARKED = "nothing is marked as predicted: the event dictionaries were read as the predictions"
@@ -243,8 +237,7 @@ class CrepePredictions:
     """What is predicted for some procedures.
 
     Attributes:
-        official: labels as the official scorer reads them.
-        corrected: labels by the meaning of their texts.
+        changes: by procedure, the changes of events after each step.
         title: for tables.
         unread: number of pairs whose answer could not be read; None if the file cannot say so.
         facts: what scores report about the file.
@@ -253,8 +246,7 @@ class CrepePredictions:
         entities: by procedure, the entity changes that the model wrote after each step.
     """
 
-    official: Labels
-    corrected: Labels
+    changes: Mapping[str, Sequence[Changes]]
     title: str
     unread: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -275,15 +267,15 @@ def read_predictions(path: Path, gold: Sequence[CrepeProcedure], read: ReadAs, m
     """
     known = {procedure.id: procedure for procedure in gold}
     flat = is_flat(path)
-    labels, unread = _read_flat(path, known) if flat else ({}, None)
+    lines, unread = _read_flat(path, known) if flat else ({}, None)
     outputs = {} if flat else {procedure.id: procedure for procedure in read_procedures(path)}
     remedy = "predict all, or score only those that are there: --set missing=leave_out" if missing == "error" else ""
-    check_ids(path, "procedure", labels or outputs, known, all_of=remedy)
-    count = len(gold) - len(labels or outputs)
+    check_ids(path, "procedure", lines or outputs, known, all_of=remedy)
+    count = len(gold) - len(lines or outputs)
     notes = [f"{count} of {len(gold)} procedures have no predictions and are left out"] if count else []
     facts = {"read": "predicted", "strangers": 0, "missing": count, "other_gold": 0}
     if flat:
-        return CrepePredictions(labels, labels, f"CREPE, {path.name}", unread, facts, notes)
+        return CrepePredictions(lines, f"CREPE, {path.name}", unread, facts, notes)
     pairs = [(outputs[name], procedure) for name, procedure in known.items() if name in outputs]
     for output, truth in pairs:
         if output.steps != truth.steps:
@@ -293,39 +285,29 @@ def read_predictions(path: Path, gold: Sequence[CrepeProcedure], read: ReadAs, m
                 remedy="name the gold file of the same split, and keep its blocks and step texts as they are",
             )
     marked = any(
-        _MARK.items() <= output.raw.items() or any(block.predicted_events for block in output.blocks)
+        _MARK.items() <= output.raw.items() or any(block.changes("predicted_event") for block in output.blocks)
         for output, _ in pairs
     )
-    facts["read"] = chosen = read if read != "auto" else "predicted" if marked else "event"
-    changes = {
-        output.id: [block.predicted_events if chosen == "predicted" else block.events for block in output.blocks]
-        for output, _ in pairs
-    }
-    official, corrected = (
-        {
-            truth.id: [
-                [label_in(block, event, official=rule) for event in truth.events] for block in changes[truth.id]
-            ]
-            for _, truth in pairs
-        }
-        for rule in (True, False)
-    )
-    if strangers := sum(e not in truth.events for _, truth in pairs for block in changes[truth.id] for e, _ in block):
+    facts["read"] = read if read != "auto" else "predicted" if marked else "event"
+    kind: Any = "predicted_event" if facts["read"] == "predicted" else "event"
+    changes = {output.id: [block.changes(kind) for block in output.blocks] for output, _ in pairs}
+    if strangers := sum(
+        event not in truth.events for _, truth in pairs for said in changes[truth.id] for event in said
+    ):
         notes = [f"{strangers} predicted changes are of events that are not in the gold file", *notes]
     if read == "auto" and not marked:
         is_gold = all(
             a.events == b.events for pair in pairs for a, b in zip(pair[0].blocks, pair[1].blocks, strict=True)
         )
         notes = [_UNMARKED_GOLD if is_gold else _UNMARKED, *notes]
-    other_gold = sum(itertools.starmap(_differing, pairs)) if chosen == "predicted" else 0
+    other_gold = sum(itertools.starmap(_differing, pairs)) if kind == "predicted_event" else 0
     warning = (
         f"{path} carries other gold than --gold: {other_gold:,} of {sum(len(truth.pairs) for _, truth in pairs):,} "
         "(event, step) pairs have another label there. These scores are against --gold; the official script, which "
         f"reads only this file, gives others. To score against its own gold: --gold {path}"
     )
     return CrepePredictions(
-        official,
-        corrected,
+        changes,
         f"CREPE, {path.name}",
         facts={**facts, "strangers": strangers, "other_gold": other_gold},
         notes=notes,
@@ -337,7 +319,7 @@ def read_predictions(path: Path, gold: Sequence[CrepeProcedure], read: ReadAs, m
 def _differing(output: CrepeProcedure, truth: CrepeProcedure) -> int:
     """Return the number of (event, step) pairs that two gold annotations label differently."""
     return sum(
-        label_in(a.events, event, official=True) != label_in(b.events, event, official=True)
+        label_of(a.events.get(event), official=True) != label_of(b.events.get(event), official=True)
         for a, b in zip(output.blocks, truth.blocks, strict=True)
         for event in {*truth.events, *output.events}
     )
@@ -353,36 +335,26 @@ class CrepeLine(FlatRow):
 
     @property
     def pair(self) -> str:
-        return _pair(self.procedure, self.step, self.event)
+        return f"{self.procedure}, step {self.step}, {self.event}"
 
 
-def _pair(procedure: str, step: int, event: str) -> str:
-    return f"{procedure}, step {step}, {event}"
-
-
-def _read_flat(path: Path, known: Mapping[str, CrepeProcedure]) -> tuple[Labels, int]:
-    """Return the labels of the procedures that have lines, and the number of pairs that could not be read.
+def _read_flat(path: Path, known: Mapping[str, CrepeProcedure]) -> tuple[dict[str, list[dict[str, str]]], int]:
+    """Return the changes of the procedures that have lines, and the number of pairs that could not be read.
 
     A null is equally likely, as in the official code. A procedure that has a line needs a line for each of its pairs.
     """
     lines: dict[str, CrepeLine] = read_unique(read_lines(path, CrepeLine), "pair")
-    check_ids(path, "procedure", {line.procedure: line for line in lines.values()}, known)
-    named = [known[name] for name in dict.fromkeys(line.procedure for line in lines.values())]
-    pairs = [_pair(*pair) for procedure in named for pair in procedure.pairs]
+    names = dict.fromkeys(line.procedure for line in lines.values())
+    check_ids(path, "procedure", names, known)
+    pairs = [f"{name}, step {step}, {event}" for one in names for name, step, event in known[one].pairs]
     check_ids(path, "pair", lines, pairs, all_of="write all lines with --template FILE")
     if not lines:
         raise UserError(f"{path}: holds no prediction", remedy="write all lines with --template FILE")
-    labels = {
-        procedure.id: [
-            [
-                LABELS.index(lines[_pair(procedure.id, step, event)].change or LABELS[EQUALLY])
-                for event in procedure.events
-            ]
-            for step in range(1, len(procedure.blocks) + 1)
-        ]
-        for procedure in named
-    }
-    return labels, sum(line.change is None for line in lines.values())
+    changes: dict[str, list[dict[str, str]]] = {name: [{} for _ in known[name].blocks] for name in names}
+    for line in lines.values():
+        if line.change is not None and line.change != LABELS[EQUALLY]:
+            changes[line.procedure][line.step - 1][line.event] = line.change
+    return changes, sum(line.change is None for line in lines.values())
 
 
 def predictions_text(gold: Sequence[CrepeProcedure], predicted: CrepePredictions) -> str:
@@ -391,14 +363,13 @@ def predictions_text(gold: Sequence[CrepeProcedure], predicted: CrepePredictions
     for procedure in gold:
         raw: dict[str, Any] = copy.deepcopy(dict(procedure.raw))
         entities = predicted.entities.get(procedure.id) or [()] * len(procedure.blocks)
-        pairs = zip(raw["steps"][1:], predicted.official[procedure.id], entities, strict=True)
-        for block, labels, written in pairs:
+        for block, said, written in zip(raw["steps"][1:], predicted.changes[procedure.id], entities, strict=True):
             block[:] = [row for row in block if not row["type"].startswith("predicted_")]
             block += [{"type": "predicted_entity", **vars(change)} for change in written]
             block += [
-                {"type": "predicted_event", "event": event, "change": LABELS[label]}
-                for event, label in zip(procedure.events, labels, strict=True)
-                if label != EQUALLY
+                {"type": "predicted_event", "event": event, "change": said[event]}
+                for event in procedure.events
+                if event in said
             ]
         content[procedure.id] = raw | _MARK
     return json.dumps(content, indent=4, ensure_ascii=False) + "\n"

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.table import Table, percent
 from eval.score.measures import Measure, digest, measure
-from eval.score.statistics import LEVEL, RESAMPLES, f1_by_class
+from eval.score.statistics import bootstrap_counts, f1_by_class
 from eval.score.statistics import macro_f1 as macro_f1_of
 from eval.systems.asking import wording
 from eval.systems.crepe.gold import (
@@ -37,7 +37,6 @@ from eval.systems.crepe.gold import (
     CrepePredictions,
     CrepeProcedure,
     OfficialBlock,
-    label_in,
     label_of,
 )
 from eval.systems.reading import GoldRow, read_json
@@ -70,25 +69,25 @@ class Pairs(NamedTuple):
 
 def flatten(gold: Sequence[CrepeProcedure], predicted: CrepePredictions) -> Pairs:
     """Return the pairs that have predictions, in the official scorer's order; UserError if no procedure has a pair."""
-    kept = [procedure for procedure in gold if procedure.id in predicted.official]
+    kept = [procedure for procedure in gold if procedure.id in predicted.changes]
     topics = topics_of(gold)
     rows = [
         {
-            "gold": label_in(block.events, event, official=True),
-            "predicted": predicted.official[procedure.id][step][number],
-            "corrected_gold": label_in(block.events, event, official=False),
-            "corrected_predicted": predicted.corrected[procedure.id][step][number],
+            "gold": label_of(block.events.get(event), official=True),
+            "predicted": label_of(said.get(event), official=True),
+            "corrected_gold": label_of(block.events.get(event), official=False),
+            "corrected_predicted": label_of(said.get(event), official=False),
             "procedure": place,
             "id": procedure.id,
             "event": event,
             "steps": len(procedure.blocks),
             "words": len(block.step.split()),
-            "human": procedure.human[step][number] if procedure.human else None,
+            "human": label_of(procedure.human[step].get(event), official=True) if procedure.human else None,
             "topic": topics.get(procedure.id),
         }
         for place, procedure in enumerate(kept)
-        for step, block in enumerate(procedure.blocks)
-        for number, event in enumerate(procedure.events)
+        for step, (block, said) in enumerate(zip(procedure.blocks, predicted.changes[procedure.id], strict=True))
+        for event in procedure.events
     ]
     if not rows:
         raise UserError("CREPE: there is no (event, step) pair to score; expected procedures whose events change")
@@ -123,9 +122,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
     gold, predicted = rows.gold.to_numpy(), rows.predicted.to_numpy()
     confusions = _confusions(rows.procedure, gold, predicted)
     # The bootstrap is over procedures, since the pairs of one depend on each other.
-    count = len(confusions)
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
-    bounds = np.quantile(macro_f1_of(drawn @ confusions), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    interval = bootstrap_counts("macro_f1", confusions, seed=seed)
     total = confusions.sum(axis=0)
     changed = gold != EQUALLY
     both = changed & (predicted != EQUALLY)
@@ -134,7 +131,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
     topics = {name: rows.topic == name for name in rows.topic.dropna().unique()}
     return {
         "macro_f1": macro_f1(gold, predicted),
-        "macro_f1_interval": list(map(float, bounds)),
+        "macro_f1_interval": [interval.low, interval.high],
         "accuracy": float(np.mean(gold == predicted)),
         "f1": dict(zip(LABELS, map(float, f1_by_class(total)[0]), strict=True)),
         "corrected": {"macro_f1": macro_f1(rows.corrected_gold, rows.corrected_predicted, _CLASSES)},
@@ -281,7 +278,7 @@ def score_by_relation(gold: Sequence[CrepeProcedure], predicted: Sequence[CrepeP
         if value is None:
             unlabelled += 1
         elif isinstance(value, list) and value and value[-1] in RELATIONS:
-            label = label_in(truth.events, row.event, official=True)
+            label = label_of(truth.events.get(row.event), official=True)
             pairs[value[-1]].append((label, label_of(row.change or "", official=True)))
         else:
             raise UserError(

@@ -197,7 +197,7 @@ def downstream_result(
     """
     _, whole = settings["all"]
     events = [(key, event, one.blocks) for key, one in procedures.items() for event in one.events]
-    gold = [crepe.label_in(block.events, event, official=True) for _, event, blocks in events for block in blocks]
+    gold = [crepe.label_of(block.events.get(event), official=True) for _, event, blocks in events for block in blocks]
     rows, detail = [], {}
     for name, (replies, length) in settings.items():
         labels = [_LABEL.search(reply) for key, event, _ in events for reply in replies[key, event]]

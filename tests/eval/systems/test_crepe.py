@@ -27,7 +27,7 @@ from eval.systems.crepe.gold import (
 )
 from eval.systems.crepe.scorer import baselines, topics_of
 from tests.command import output_of
-from tests.eval.systems.crepe_procedures import BURN, COLD, DARK, GOLD, LABELS, event, with_predictions
+from tests.eval.systems.crepe_procedures import BURN, COLD, DARK, GOLD, event, with_predictions
 from tests.eval.systems.files import save
 
 
@@ -104,25 +104,24 @@ def read(
 def test_marked_predictions_count_and_the_gold_beside_them_does_not(tmp_path: Path) -> None:
     found = read(tmp_path, with_predictions(GOLD, {("5", 2): [event(DARK, "more likely", "predicted_event")]}))
     assert found.facts["read"] == "predicted"
-    assert found.official["5"] == [[0], [2]]
-    assert found.official["3"] == [[0, 0]] * 3
+    assert found.changes == {"3": [{}] * 3, "5": [{}, {DARK: "more likely"}]}
 
 
 def test_the_gold_file_predicts_itself_unless_it_is_said_to_be_an_output_without_a_change(tmp_path: Path) -> None:
     found = read(tmp_path, GOLD)
     assert found.facts["read"] == "event"
     assert "they score as perfect" in found.notes[0]
-    assert found.official["3"] == LABELS["3"]
-    assert read(tmp_path, GOLD, read_as="predicted").official["5"] == [[0], [0]]
+    assert found.changes["3"] == [{BURN: "more likely"}, {}, {BURN: "less likely", COLD: "more likely"}]
+    assert read(tmp_path, GOLD, read_as="predicted").changes["5"] == [{}, {}]
 
 
 def test_a_file_in_the_gold_files_shape_is_read_by_its_events(tmp_path: Path) -> None:
     content = with_predictions(GOLD, {("5", 2): [event(DARK, "more likely")]})
     found = read(tmp_path, content)
     assert found.facts["read"] == "event"
-    assert found.official["5"] == [[1], [2]]
-    assert read(tmp_path, content, read_as="predicted").official["5"] == [[0], [0]]
-    assert read(tmp_path, GOLD, read_as="event").official["3"] == LABELS["3"]
+    assert found.changes["5"] == [{DARK: "less likely"}, {DARK: "more likely"}]
+    assert read(tmp_path, content, read_as="predicted").changes["5"] == [{}, {}]
+    assert read(tmp_path, GOLD, read_as="event").changes["3"][0] == {BURN: "more likely"}
 
 
 def test_gold_that_a_file_carries_is_compared_with_the_gold_file(tmp_path: Path) -> None:
@@ -136,13 +135,16 @@ def test_gold_that_a_file_carries_is_compared_with_the_gold_file(tmp_path: Path)
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
     procedures = read_procedures(save(tmp_path / "gold.json", GOLD))
-    labels = {"3": [[1, 2], [0, 0], [2, 0]], "5": [[0], [1]]}
+    changes = {
+        "3": [{BURN: "less likely", COLD: "more likely"}, {}, {BURN: "more likely"}],
+        "5": [{}, {DARK: "less likely"}],
+    }
     hot = EntityChange("kettle", "hot", "True")
-    said = CrepePredictions(labels, labels, "", entities={"3": [[hot], [], []], "5": []})
+    said = CrepePredictions(changes, "", entities={"3": [[hot], [], []], "5": []})
     text = predictions_text(procedures, said)
     path = save(tmp_path / "written.json", text)
     found = read_predictions(path, procedures, "auto", "error")
-    assert found.official == labels
+    assert found.changes == changes
     written = read_procedures(path)
     assert [block.events for block in written[0].blocks] == [block.events for block in procedures[0].blocks]
     assert {"type": "predicted_entity", "entity": "kettle", "attribute": "hot", "change": "True"} in (
@@ -154,13 +156,12 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
 def test_old_predictions_in_the_gold_file_are_not_written_again(tmp_path: Path) -> None:
     gold = with_predictions(GOLD, {("5", 1): [event(DARK, "more likely", "predicted_event")]})
     procedures = read_procedures(save(tmp_path / "gold.json", gold))
-    labels = {"3": [[0, 0]] * 3, "5": [[0], [0]]}
-    text = predictions_text(procedures, CrepePredictions(labels, labels, ""))
+    text = predictions_text(procedures, CrepePredictions({"3": [{}] * 3, "5": [{}, {}]}, ""))
     assert "predicted_event" not in text
     path = save(tmp_path / "written.json", text)
     found = read_predictions(path, procedures, "auto", "error")
     assert found.facts["read"] == "predicted", "what a run wrote is known, also where it predicts no change"
-    assert found.official["3"] == [[0, 0]] * 3
+    assert found.changes["3"] == [{}] * 3
 
 
 def predicted(text: str, change: str) -> dict[str, str]:
