@@ -15,7 +15,9 @@ import jinja2
 import yaml
 
 from d2e_sft.util.markup import harmless_markdown, harmless_yaml, one_line
+from data_builders.build.passages import DISTRACTORS, UNANSWERABLE
 from data_builders.build.suites import SUITES
+from data_builders.build.swapping import SHARES
 from data_builders.dataset.manifest import restricted, rows_of
 from data_builders.raw.source import SPLITS, SourceOptions
 from data_builders.refine.rules import RefinerOptions
@@ -113,7 +115,9 @@ def build_command(manifest: Manifest, out: str | None = None) -> str:
         "--size": options.get("size") or None,
         "--min-context-words": least,
         "--max-context-words": most,
-        **{f"--{flag}": f"{part['share']:g}" for flag in ("swap-test", "swap") if (part := manifest.get(flag))},
+        **{f"--{flag}": f"{part['share']:g}" for flag in (*SHARES, *UNANSWERABLE) if (part := manifest.get(flag))},
+        "--refusal": options.get("refusal"),
+        "--distractors": manifest.get(DISTRACTORS, {}).get("count"),
     }
     words = [word for flag, value in valued.items() if value is not None for word in (flag, str(value)) if word]
     for name in manifest.get("benchmark", {}).get("kept_apart_from", ()):

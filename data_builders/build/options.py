@@ -37,6 +37,10 @@ class BuildOptions:
         allow_shortfall: If a dataset has too few rows, draw more from the others.
         swap: Share of each dataset's training rows whose entity is swapped.
         swap_test: Share of each dataset's test rows that get a twin with another entity.
+        unanswerable: Share of each dataset's training rows whose context becomes one that does not answer.
+        unanswerable_test: Share of each dataset's test rows that get a twin with such a context.
+        refusal: Answer of these rows; empty for the one that own data declares, otherwise `not stated`.
+        distractors: Passages of other rows that are put beside each context.
         against: Benchmark files or build folders whose rows must not be trained on.
         judge: Language model that filters and refines training samples; None for rules.
         asking: Whether models are asked; an estimate needs no key.
@@ -54,6 +58,10 @@ class BuildOptions:
     allow_shortfall: bool = False
     swap: float = 0.0
     swap_test: float = 0.0
+    unanswerable: float = 0.0
+    unanswerable_test: float = 0.0
+    refusal: str = ""
+    distractors: int = 0
     against: Sequence[Path] = ()
     overwrite: bool = False
     judge: Judge | None = None

@@ -30,6 +30,7 @@ from data_builders.build.choosing import (
     weigh,
 )
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
+from data_builders.build.passages import DISTRACTORS, UNANSWERABLE, put_passages
 from data_builders.build.reading import ReadDataset, pick_sources
 from data_builders.build.suites import PublishedCount, Suite
 from data_builders.build.swapping import SHARES, swap_tests, swap_training, warn_of_swaps
@@ -84,7 +85,7 @@ def _describe(state: Build) -> None:
         "published_counts": _published_counts(state, suite) if suite else None,
         "mixture": state.parts.get("mixture"),
         "refining": state.parts.get("refining"),
-        **{option: state.parts.get(option) for option in SHARES},
+        **{option: state.parts.get(option) for option in (*SHARES, *UNANSWERABLE, DISTRACTORS)},
         "judge": _describe_judge(
             options.judge, [job for job in JUDGE_JOBS if options.judge_for(job) is options.judge]
         ),
@@ -102,6 +103,7 @@ def _describe(state: Build) -> None:
             "refine": reading.settings.refiner.model_dump(),
             "context_words": [options.bounds.least, options.bounds.most],
             "size": options.size,
+            **({"refusal": options.refusal} if options.refusal else {}),
             **({"swap": reading.settings.swap.describe()} if options.swap or options.swap_test else {}),
             "allow_shortfall": options.allow_shortfall,
         },
@@ -135,6 +137,7 @@ STEPS: tuple[Step, ...] = (
     swap_training,  # after refining, so that both contexts say the same
     swap_tests,
     warn_of_swaps,
+    put_passages,
     _describe,
     _write,
 )
@@ -195,6 +198,13 @@ def estimate_models(options: BuildOptions) -> str:
 
 def _check_models(options: BuildOptions) -> RefinerOptions:
     """Return the refiner's options; UserError if a model cannot be used, before anything is read."""
+    if options.refusal.isspace():
+        raise UserError(f"--refusal {options.refusal!r}: expected a text", "name the answer of unanswerable rows")
+    if options.refusal and not (options.unanswerable or options.unanswerable_test):
+        raise UserError(
+            f"--refusal {options.refusal!r} without --unanswerable and --unanswerable-test: no row refuses",
+            remedy="add one of them, or drop it",
+        )
     settings = parse_settings(options.settings, pick_sources(options.datasets))
     refiner, swap_options = settings.refiner, sorted(settings.swap.model_fields_set)
     if swap_options and not (options.swap or options.swap_test):

@@ -8,7 +8,7 @@ from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.build.choosing import Build
-from data_builders.dataset.sample_sets import source_of
+from data_builders.dataset.sample_sets import is_answerable, source_of
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
 _FREQUENT, _FREQUENT_SHARE, _SHOWN = 3, 0.05, 5  # rows and share of wanted rows of an answer that is reported
@@ -40,6 +40,8 @@ def _swap(build: Build, option: str, share: float) -> None:
     rows, with_pairs, swaps = build.rows.get(split, []), list[EventSample](), dict[str, Swaps]()
     for name in dict.fromkeys(map(source_of, rows)):
         places = [place for place, row in enumerate(rows) if source_of(row) == name]
+        if split == "train":
+            places = [place for place in places if is_answerable(rows[place])]
         originals, train = [rows[at] for at in places], build.rows_of(name, "train")
         chance, more = build.options.random(f"{name}/{option}"), train if name in build.reading.own else None
         if split == "test":

@@ -15,6 +15,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, folded, is_quiet, warn
 from data_builders.build.choosing import Build
 from data_builders.build.options import JUDGE_JOBS, BuildOptions
+from data_builders.build.passages import REFUSAL, UNANSWERABLE
 from data_builders.build.run import IncompleteBuildError, estimate_models
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds
@@ -24,7 +25,10 @@ from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
 
 _FOR_DRAWING = ("size", "allow_shortfall")
-_FOR_TRAINING = (*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words", "against", "swap", "refine")
+_FOR_TRAINING = (
+    *(*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words"),
+    *("against", "swap", "unanswerable", "refine"),
+)
 
 _SHOWN_HABITS = 3
 _POOLS = {"lists": "built-in lists", "dataset": "your data", "options": "the row's options", "model": "a model"}
@@ -104,6 +108,30 @@ _POOLS = {"lists": "built-in lists", "dataset": "your data", "options": "the row
     "--swap-model",
     metavar="NAME",
     help="A model that proposes answers for rows without another: a folder, a Hub name or builtin:….",
+)
+@click.option(
+    "--unanswerable",
+    metavar="SHARE",
+    type=Number(0, 1),
+    default=0.0,
+    help="Give this share of each dataset's training rows (0 to 1) the context of another row, one that does not "
+    "answer the question, and a refusal as the answer.",
+)
+@click.option(
+    "--unanswerable-test",
+    metavar="SHARE",
+    type=Number(0, 1),
+    default=0.0,
+    help="Add such a copy to this share of each dataset's test rows: d2e eval then reports refusals.",
+)
+@click.option("--refusal", metavar="TEXT", default="", help=f"Answer of these rows. [default: {REFUSAL}]")
+@click.option(
+    "--distractors",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    help="Put N passages of other rows that do not answer before or after each context, the most similar ones. The "
+    "refined context stays.",
 )
 @judge_options
 @click.option(
@@ -255,16 +283,31 @@ def _print_counts(result: Build, splits: Sequence[tuple[str, str, dict[str, Any]
         click.echo(table.terminal() + "\n")
     for split, outcomes in manifest.get("refining", {}).items():
         click.echo(f"refined {split}: {_counted(outcomes)}")
+    _print_changed(manifest)
+
+
+def _print_changed(manifest: dict[str, Any]) -> None:
+    """Print how many rows were swapped, became unanswerable, or got distractors, and why others were not."""
     for option, split in (("swap", "train"), ("swap-test", "test")):
         for name, done in manifest.get(option, {"datasets": {}})["datasets"].items():
             click.echo(f"swapped {name} {split}: {done['swapped']:,} of {done['rows']:,} rows")
             if done["pools"]:
                 pools = (f"{count:,} from {_POOLS.get(pool, pool)}" for pool, count in done["pools"].items())
                 click.echo(f"  new answers: {', '.join(pools)}")
-            for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
-                click.echo(f"  refused: {count:,}, {reason}")
+            _print_refused(done)
             if split == "test" and done["swapped"]:
                 click.echo(f"  expected guesses: {_habits(done.get('habits', {}), done['swapped'])}")
+    for option, split in UNANSWERABLE.items():
+        for name, done in manifest.get(option, {"datasets": {}})["datasets"].items():
+            click.echo(f"unanswerable {name} {split}: {done['made']:,} of {done['rows']:,} rows")
+            _print_refused(done)
+    if distractors := manifest.get("distractors"):
+        click.echo(f"contexts with distractors: {_counted(distractors['rows'])}")
+
+
+def _print_refused(done: dict[str, Any]) -> None:
+    for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
+        click.echo(f"  refused: {count:,}, {reason}")
 
 
 def _print_comparisons(manifest: dict[str, Any]) -> None:

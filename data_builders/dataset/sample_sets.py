@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split, read_samples
-from d2e_sft.util.answers import look_alikes, option_key, visible_text
+from d2e_sft.util.answers import answer_key, look_alikes, option_key, visible_text
 from d2e_sft.util.errors import UserError
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import SPLITS
 from data_builders.sources.reading import has_answer
+
+_OFTEN = 3  # rows with one answer that their contexts lack, from which on it may be a refusal
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,24 @@ def files_of(path: Path, splits: Collection[Split] = SPLITS) -> list[Path]:
 
 def answerless(rows: Sequence[EventSample]) -> str:
     """Return a warning if at least a twentieth of the free answers are not in their non-empty contexts, or ""."""
-    read = [row for row in rows if row.format in ("qa", "chat") and row.context.strip()]
-    lacking = [row.id for row in read if not has_answer(row)]
+    read = [row for row in rows if row.format in ("qa", "chat") and row.context.strip() and is_answerable(row)]
+    lacking = [row for row in read if not has_answer(row)]
     if 20 * len(lacking) < len(read) or not lacking:
         return ""
-    what = f"{len(lacking):,} of {len(read):,} contexts lack their answer (the first: {lacking[0]})"
+    what = f"{len(lacking):,} of {len(read):,} contexts lack their answer (the first: {lacking[0].id})"
+    [(key, count)] = Counter(answer_key(row.answers[0]) for row in lacking).most_common(1)
+    if count >= _OFTEN and 2 * count > len(lacking):
+        answer = next(row.answers[0] for row in lacking if answer_key(row.answers[0]) == key)
+        return f"{what}; if {answer!r} ({count:,} rows) means that they do not say, declare it: `refusal: {answer}`"
     remedy = (
         "are the columns right?" if 2 * len(lacking) > len(read) else "shorten the answers to words of the context"
     )
     return f"{what}; such rows teach to answer from memory: {remedy}"
+
+
+def is_answerable(row: EventSample) -> bool:
+    """Return whether the row's context is meant to have the answer: a declared refusal is an answer of its own."""
+    return row.subset != "unanswerable"
 
 
 def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:

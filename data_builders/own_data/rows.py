@@ -14,6 +14,7 @@ from d2e_sft.data.cells import as_text
 from d2e_sft.data.conversation import CONTEXT, ContextRule, Turn, chat_rows, prompt_turns, read_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset
+from d2e_sft.util.answers import is_same_answer
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
@@ -155,6 +156,10 @@ class RowParser:
             value = last_turn(name, fields[name]) if name and spec.by_turns else fields[name] if name else None
             if name and value not in (None, "", []):
                 answers[part] = self._answers(name, value, places)
+        subset = read_choice(row, columns.subset, SUBSETS) if columns.subset else ""
+        if any(is_same_answer(answer, text) for answer in parts["answers"] for text in spec.refusal or ()):
+            subset = subset or "unanswerable"
+            parts["answers"] = list(dict.fromkeys([*(spec.refusal or ()), *parts["answers"]]))
         return EventSample(
             id=self._id(row) + (f"-{turn}" if turn else ""),
             dataset=self.raw.dataset,
@@ -162,7 +167,7 @@ class RowParser:
             relation=spec.fixed_relation or cast(Relation, read_choice(row, columns.relation, RELATIONS) or "none"),
             format=spec.format,
             refined_context=self._text(columns.refined_context, fields.get(columns.refined_context)) or None,
-            subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
+            subset=cast(Subset, subset or None),
             meta={
                 "source": self.raw.name,
                 "line": row.number,

@@ -89,6 +89,8 @@ class OwnSpec(BaseModel):
         context_block: Template of the context in the user turn, for conversations with a column of contexts.
         loss: The assistant turns of a conversation to train on.
         rows: Number of rows from each split of a dataset on the Hub or a folder of `datasets`; None takes all.
+        refusal: What the answer column has where the context does not answer (qa and chat). Such rows have the subset
+            `unanswerable`, and all given texts are accepted.
         weight: Number of training rows to draw for each row of a dataset with weight 1.
         name: Empty for the file name of the description without its ending.
         licence: Licence of the rows. Rows without one are not published.
@@ -112,6 +114,7 @@ class OwnSpec(BaseModel):
     context_block: str = ""
     loss: LossChoice = "last"
     rows: Annotated[int, Field(ge=1)] | None = None
+    refusal: _OneOrMore | None = None
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     name: str = ""
     licence: str = ""
@@ -167,6 +170,7 @@ class OwnSpec(BaseModel):
             ("system",): (is_chat and bool(self.prompt), "without `prompt`"),
             ("context_in", "context_block", "loss", "columns.messages"): (self.by_turns, turns),
             ("columns.question", "columns.answer"): (not self.by_turns, "for conversations"),
+            ("refusal",): (self.format in ("qa", "chat"), f"for {fmt}"),
             ("columns.choices",): (self.format in ("qa", "chat") and not self.by_turns, f"for {fmt}"),
         }
         for keys, (is_used, why) in uses.items():

@@ -19,7 +19,7 @@ from d2e_sft.data.built import SWAPPED, taggers
 from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, EventSample
 from d2e_sft.util.answers import asked_for
 from d2e_sft.util.table import NONE, Table, percent
-from data_builders.dataset.sample_sets import describe_refinement
+from data_builders.dataset.sample_sets import describe_refinement, is_answerable
 from data_builders.quality.context_free import ContextFree, question_alone
 from data_builders.sources.reading import has_answer
 from data_builders.swap.revise import Refusal
@@ -37,7 +37,8 @@ _GUESSED = (
     "own. "
 )
 _CONTEXTS = (
-    "In context: percent of the rows whose context has an accepted answer. Refined: rows with a refined context, "
+    "Refusals: rows that say that their context does not answer. In context: percent of the other rows whose context "
+    "has an accepted answer. Refined: rows with a refined context, "
     "percent of these that differ from the context, percent of the words kept. Where a refined context equals the "
     "context, the KL term of D²E teaches nothing."
 )
@@ -79,6 +80,7 @@ class Group:
     Attributes:
         with_context, answered, refined, swapped: Rows with a context, an accepted answer in it, a refined context, and
             another entity already.
+        refusals: Rows whose answer is a refusal, since the context does not have one.
         alone: Share of rows that a classifier of the question gets right.
         kinds: What questions ask for → the same of its rows, if there are 20 or more; empty for nli and a single kind.
         asked: Rows that a model answered without the context, and in `by_subset` those of each tag, and those that it
@@ -90,6 +92,7 @@ class Group:
     rows: int
     with_context: int
     answered: int
+    refusals: int
     refined: int
     swapped: int
     alone: ContextFree
@@ -141,7 +144,10 @@ class Diagnosis:
         measures = {
             "rows": float(rows),
             "with_context": share(total(group.with_context for group in groups), rows),
-            "in_context": share(total(group.answered for group in texts), total(group.rows for group in texts)),
+            "in_context": share(
+                total(group.answered for group in texts), total(group.rows - group.refusals for group in texts)
+            ),
+            "refusals": share(total(group.refusals for group in groups), rows),
             "labels": share(rows - total(group.rows for group in texts), rows),
             **self._guesses(),
             "firm_conflict": share(total(group.by_subset["conflict"] for group in groups), asked),
@@ -225,6 +231,7 @@ class Diagnosis:
                     "by_kind_of_question": {kind: asdict(alone) for kind, alone in group.kinds.items()},
                     "closed_book": {"rows": group.asked, **group.by_subset} if group.asked else None,
                     "answers_in_context": group.answered,
+                    **({"refusals": group.refusals} if group.refusals else {}),
                     "swap": group.swaps.describe(),
                     **group.refinement,
                 }
@@ -247,10 +254,11 @@ class Diagnosis:
             for kind, alone in group.kinds.items():
                 cells = [alone.n, percent(alone.majority_share), _accuracy(alone)]
                 guessed.append([group.dataset, f"{group.format}, {kind}", *cells, *[None] * 5])
-            in_context = NONE if group.format == "nli" else percent(group.answered / n)
+            answerable = n - group.refusals
+            in_context = NONE if group.format == "nli" or not answerable else percent(group.answered / answerable)
             kept = percent(group.refinement["refined_share_of_words"]) if group.refined else None
             differ = percent(group.differing / group.refined) if group.refined else None
-            contexts.append([*name, n, in_context, group.refined, differ, kept])
+            contexts.append([*name, n, group.refusals, in_context, group.refined, differ, kept])
             revised.append([*name, "can be swapped", group.swaps.swapped, percent(group.swaps.swapped / n)])
             for reason in sorted(Refusal, key=lambda reason: -group.swaps.refused[reason]):
                 if count := group.swaps.refused[reason]:
@@ -271,7 +279,7 @@ class Diagnosis:
         parts = {
             "Can answers be guessed without the context?": (columns, guessed, _GUESSED + who),
             "Are answers in their contexts?": (
-                [*_KEYS, "rows", "in context", "refined", "differ", "words kept"],
+                [*_KEYS, "rows", "refusals", "in context", "refined", "differ", "words kept"],
                 contexts,
                 _CONTEXTS,
             ),
@@ -318,21 +326,22 @@ def diagnose(
                 continue
             subsets = Counter(str(sample.subset) for sample in asked)
             right = sum(bool(sample.habit) and set(sample.habit) <= set(sample.answers) for sample in asked)
-            chance = random.Random(f"{seed}/{dataset}/diagnosis")
+            answerable, chance = list(filter(is_answerable, rows)), random.Random(f"{seed}/{dataset}/diagnosis")
             groups.append(
                 Group(
                     dataset,
                     fmt,
                     rows=len(rows),
                     with_context=sum(bool(sample.context.strip()) for sample in rows),
-                    answered=sum(map(has_answer, rows)),
+                    answered=sum(map(has_answer, answerable)),
+                    refusals=len(rows) - len(answerable),
                     refined=sum(sample.refined_context is not None for sample in rows),
                     swapped=sum(map(is_swapped, rows)),
                     alone=question_alone(rows, seed),
                     kinds=_by_kind(rows, seed),
                     asked=len(asked),
                     by_subset={name: subsets[name] for name in _TAGGED} | {"right": right},
-                    swaps=swap_samples(rows, 1.0, chance, more=rows if is_own else None)[1],
+                    swaps=swap_samples(answerable, 1.0, chance, more=rows if is_own else None)[1],
                     refinement=describe_refinement(rows),
                 )
             )

@@ -7,7 +7,7 @@ sample and is right on about half of them (PIPER, section 4.4). Accuracy does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
 from d2e_sft.util.table import NONE, Table, percent
@@ -25,7 +25,7 @@ from eval.compare.figures import (
     with_interval,
     with_star,
 )
-from eval.score.faithfulness import MEASURES
+from eval.score.faithfulness import BY_WORDS, REFUSALS
 from eval.score.frame import ALL, AVERAGE, CELLS, GAP
 from eval.score.scores import GroupScores, Scores
 from eval.score.statistics import Difference
@@ -40,8 +40,11 @@ _CONTEXT = (
 _WORDS = (
     "Faithfulness of free answers by words, percent. Contained: the answer contains an accepted one. Context "
     "recall: the accepted answer's words in the context that the answer has too. In context: the answer's words that "
-    "the context has. Claim overlap: the words of each of its sentences that one sentence of the context has. "
-    "Refusal: where the context lacks the answer, the model says so"
+    "the context has. Claim overlap: the words of each of its sentences that one sentence of the context has"
+)
+_REFUSED = (
+    "Refusals, percent. Refused: of the rows whose context lacks the answer, those where the model says so. Refused "
+    "wrongly, right: of the other rows"
 )
 _JUDGE = (
     "By a judge, percent of answers: the context supports everything in the answer; it says what the gold answer says"
@@ -227,12 +230,14 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
     first, *others = comparison.labels
     star = f"; * differs from {first} (corrected p below 0.05)" * bool(others)
     blocks, tables = comparison.blocks("faithfulness", "dataset"), []
-    for measures, caption in ((MEASURES, _WORDS), ({name: name for name in JUDGED}, _JUDGE))[not words :]:
+    judged = ({name: name for name in JUDGED}, _JUDGE)
+    for measures, caption in [(BY_WORDS, _WORDS), (REFUSALS, _REFUSED), judged] if words else [judged]:
         named = []
         for block in blocks:
             refusal = block.score(first, "refusal")
-            lacking = f", {refusal.n:,} lack the answer" if refusal and caption is _WORDS else ""
-            named.append((f"{block.name[0]} ({block.sizes['']:,}{lacking})", block))
+            if refusal or measures is not REFUSALS:
+                lacking = f", {refusal.n:,} lack the answer" if refusal and measures is REFUSALS else ""
+                named.append((f"{block.name[0]} ({block.sizes['']:,}{lacking})", block))
         scores = [Column(heading, measure, with_star) for measure, heading in measures.items()]
         gains = changes_of({f"Δ {heading}": (measure, "") for measure, heading in measures.items()}, p_value)
         tables.append(table_of(comparison.labels, named, scores, caption + star))
@@ -317,7 +322,8 @@ def score_tables(scores: Scores) -> list[Table]:
             _scores_of(groups),
             Table.of(["samples", "gold", "predicted", ""], labels, _LABELS, notes=[*filter(None, warnings)]),
             _nested(groups, "events", {name: f"{name.split('_')[0]} F1" for name in ("token_f1", "event_f1")} | _HITS),
-            _nested(groups, "faithfulness", MEASURES),
+            _nested(groups, "faithfulness", BY_WORDS),
+            _refusals(groups),
         ]
     )
 
@@ -343,18 +349,26 @@ def _scores_of(groups: Sequence[GroupScores]) -> Table:
 
 
 def _nested(groups: Sequence[GroupScores], field: str, measures: Mapping[str, str]) -> Table:
-    """ESTER's scores, or one run's faithfulness by words with the number of rows whose context lacks the answer."""
-    found = [(g, own) for g in groups if (own := getattr(g, field))]
-    lacking = any(own.get("lacking") for _, own in found)
-    shown = {name: heading for name, heading in measures.items() if name != "refusal" or lacking}
+    """ESTER's scores, or one run's faithfulness by words."""
     lines = []
-    for g, own in found:
-        means = [mean_of(own.get(name)) for name in shown]
+    for g, own in ((g, own) for g in groups if (own := getattr(g, field))):
+        means = [mean_of(own.get(name)) for name in measures]
         if field == "events":
             means[0] = with_interval(own["token_f1"])
-        lines.append([name_of(g.key), own["n"], *means, *[own.get("lacking")] * lacking])
-    header = ["samples", "n", *shown.values(), *["of"] * lacking]
-    return Table.of(header, lines, _EVENTS if field == "events" else _WORDS)
+        lines.append([name_of(g.key), own["n"], *means])
+    return Table.of(["samples", "n", *measures.values()], lines, _EVENTS if field == "events" else _WORDS)
+
+
+def _refusals(groups: Sequence[GroupScores]) -> Table:
+    """How often one run refuses, rightly and wrongly, with the numbers of rows without and with an answer."""
+    lines = list[list[Any]]()
+    found: list[tuple[GroupScores, dict[str, Any]]] = [(g, g.faithfulness) for g in groups if g.faithfulness]
+    for g, own in (pair for pair in found if pair[1]["lacking"]):
+        refused, *others = (mean_of(own.get(name)) for name in REFUSALS)
+        lines.append([name_of(g.key), own["lacking"], refused, own["n"] - own["lacking"], *others])
+    return Table.of(
+        ["samples", "lacking", REFUSALS["refusal"], "others", *list(REFUSALS.values())[1:]], lines, _REFUSED
+    )
 
 
 def subset_tables(scores: Scores) -> list[Table]:

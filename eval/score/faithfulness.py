@@ -6,7 +6,8 @@
   Correctness and Faithfulness of Instruction-Following Models for Question Answering").
 - **claim overlap**: the same for each sentence of the answer and one sentence of the context, the one that has most of
   its words; the mean over the answer's sentences. Words from many places make no supported claim.
-- **refusal**: of rows whose context lacks the answer, whether the model says so.
+- **refusal**: of rows whose context lacks the answer, whether the model says so. Where a benchmark has unanswerable
+  rows, the others also say whether it refuses them (**false refusal**), and whether it is right (**answered**).
 
 Words are those of SQuAD's normalisation, without function words, which every text has.
 """
@@ -14,23 +15,24 @@ Words are those of SQuAD's normalisation, without function words, which every te
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from sentencex import segment
 
 from d2e_sft.util.answers import contains
-from eval.score.metrics import exact_match, normalise
+from eval.score.metrics import normalise
 from eval.score.predictions import Prediction
 
 # Key in scores.json → name in tables.
-MEASURES = {
+BY_WORDS = {
     "contained": "contained",
     "context_recall": "context recall",
     "answer_in_context": "in context",
     "claim_overlap": "claim overlap",
-    "refusal": "refusal",
 }
+REFUSALS = {"refusal": "refused", "false_refusal": "refused wrongly", "answered": "right where answerable"}
+MEASURES = BY_WORDS | REFUSALS
 _FUNCTION_WORDS = """
 about after all also am and any are as at be been before by but can could did do does for from had has have he her his
 how i if in into is it its may me must my no not of on or our out she should so some than that their them then there
@@ -83,12 +85,22 @@ def lacks_answer(prediction: Prediction) -> bool:
     return all(words and known.isdisjoint(words) for words in map(_words, prediction.gold))
 
 
-def refuses(answer: str) -> bool:
-    return _REFUSALS.search(normalise(answer)) is not None
+def refusals_of(predictions: Iterable[Prediction]) -> frozenset[str]:
+    """Return the accepted answers of unanswerable rows, normalised."""
+    return frozenset(normalise(gold) for p in predictions if p.subset == "unanswerable" for gold in p.gold)
 
 
-def word_measures(prediction: Prediction) -> dict[str, float]:
-    """Return key of `MEASURES` → the value of one free answer, without the undefined ones."""
+def refuses(answer: str, refusals: Collection[str] = ()) -> bool:
+    """Return whether an answer says that there is none: one of `refusals`, or a usual phrase."""
+    said = normalise(answer)
+    return said in refusals or _REFUSALS.search(said) is not None
+
+
+def word_measures(prediction: Prediction, refusals: Collection[str] = ()) -> dict[str, float]:
+    """Return key of `MEASURES` → the value of one free answer, without the undefined ones.
+
+    `refusals` are those of the benchmark (`refusals_of`); without any, no row is said to be refused wrongly.
+    """
     said, context, gold = " ".join(prediction.answer), prediction.context, prediction.gold
     found: dict[str, float | None] = {
         "contained": float(contains_answer(prediction)),
@@ -97,8 +109,9 @@ def word_measures(prediction: Prediction) -> dict[str, float]:
         "claim_overlap": claim_overlap(said, context),
     }
     if lacks_answer(prediction):
-        is_accepted = prediction.subset == "unanswerable" and exact_match(said, gold) == 1
-        found["refusal"] = float(is_accepted or refuses(said))
+        found["refusal"] = float(refuses(said, refusals))
+    elif refusals and prediction.subset != "irrelevant":
+        found |= {"false_refusal": float(refuses(said, refusals)), "answered": prediction.right}
     return {name: value for name, value in found.items() if value is not None}
 
 

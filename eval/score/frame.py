@@ -12,6 +12,7 @@ may be in several groups. Strata with the `sign` −1 are subtracted from the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -23,7 +24,7 @@ from d2e_sft.data.prompts import NOT_OF_EVENTS
 from d2e_sft.data.sample import ENOUGH_ROWS, NLI_LABELS, SUBSETS
 from d2e_sft.util.answers import asked_for
 from eval.score.extract import Mode
-from eval.score.faithfulness import has_free_answer, word_measures
+from eval.score.faithfulness import has_free_answer, refusals_of, word_measures
 from eval.score.predictions import Prediction
 from eval.score.statistics import bootstrap_average, bootstrap_ratio, holm, paired_average
 
@@ -41,8 +42,8 @@ _SAMPLE = [*GROUP, "subset", "kind", "id"]
 _LEAST_OF_KIND, _MOST_KINDS = 10, 12
 
 
-def measures_of(prediction: Prediction) -> dict[str, float]:
-    """Return measure → value of one prediction."""
+def measures_of(prediction: Prediction, refusals: Collection[str] = ()) -> dict[str, float]:
+    """Return measure → value of one prediction; `refusals` as for `word_measures`."""
     found: dict[str, Any] = {name: getattr(prediction, name) for name in METRICS}
     found["accuracy"] = prediction.right
     if prediction.format == "mcq":
@@ -57,7 +58,7 @@ def measures_of(prediction: Prediction) -> dict[str, float]:
     if prediction.events:
         found |= {f"events {name}": value for name, value in prediction.events}
     if has_free_answer(prediction):
-        found |= word_measures(prediction)
+        found |= word_measures(prediction, refusals)
     if prediction.habit and prediction.subset not in (None, "aligned"):
         found["habit_rate"] = prediction.gives(prediction.habit)
         if prediction.subset == "conflict":
@@ -69,10 +70,16 @@ def measures_of(prediction: Prediction) -> dict[str, float]:
 
 
 def frame_of(
-    runs: Mapping[str, Mapping[Any, Prediction]], measures: Callable[[Prediction], Mapping[str, float]] = measures_of
+    runs: Mapping[str, Mapping[Any, Prediction]],
+    measures: Callable[[Prediction], Mapping[str, float]] | None = None,
 ) -> DataFrame:
-    """Return the table of runs' predictions, given by run and by a key of the sample; all runs have the same keys."""
+    """Return the table of runs' predictions, given by run and by a key of the sample; all runs have the same keys.
+
+    `measures` gives the values of a prediction, instead of `measures_of`.
+    """
     first = next(iter(runs.values()))
+    if measures is None:
+        measures = partial(measures_of, refusals=refusals_of(first.values()))
     places = {key: place for place, key in enumerate(first)}
     records = [
         (run, places[key], measure, value)

@@ -33,7 +33,7 @@ def test_a_description_is_diagnosed_without_a_build_and_the_page_says_the_same(t
         "d2e compare runs/sft runs/no-distill",
     ]
     assert "note: With 16 training rows" in printed
-    assert re.search(r"rows +in context +refined .*\n+mine +qa +16 +100\.0 +16", printed)
+    assert re.search(r"rows +refusals +in context +refined .*\n+mine +qa +16 +0 +100\.0 +16", printed)
     assert "No model was asked: add --model NAME." in printed
     found = json.loads((tmp_path / "d.json").read_text())
     assert found["measures"]["rows"] == 16

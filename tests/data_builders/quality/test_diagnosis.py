@@ -48,6 +48,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
     rows[0] = row(0, answers=["a fire"])  # not in the context
     rows[1] = row(1, refined_context=rows[1].context)
     rows[2] = row(2, refined_context=None, context="")
+    rows[7] = row(7, answers=["not stated"], subset="unanswerable")
     rows[3] = tag(rows[3], "aligned", rows[3].answers)
     rows[4] = tag(rows[4], "unknown", rows[4].answers)
     rows[5] = tag(rows[5], "conflict", ["1066"])
@@ -62,7 +63,8 @@ def test_measures_are_the_shares_of_the_rows() -> None:
         {
             "rows": 10,
             "with_context": 0.9,
-            "in_context": 0.8,
+            "in_context": 7 / 9,
+            "refusals": 0.1,
             "labels": 0,
             "guessed": 0.5,  # two of the four that the model was asked
             "guessed_most": 0.5,
@@ -73,7 +75,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
             "refined_differ": 8 / 9,
         }
     )
-    assert group.swaps.swapped + sum(refused.values()) == 10
+    assert group.swaps.swapped + sum(refused.values()) == 9, "a refusal is not swapped"
     assert group.by_subset == {"aligned": 1, "conflict": 1, "unknown": 2, "right": 2}
 
 
@@ -137,7 +139,9 @@ def test_few_rows_of_one_kind_decide_nothing_about_the_whole() -> None:
 
 def test_every_rule_has_words_for_the_measures_it_asks_for() -> None:
     rules = yaml.safe_load(_ADVICE.read_text())
-    values = dict.fromkeys(("rows", "with_context", "in_context", "labels", "guessed", "firm_conflict"), 0.5)
+    values = dict.fromkeys(
+        ("rows", "with_context", "in_context", "refusals", "labels", "guessed", "firm_conflict"), 0.5
+    )
     values |= {"swapped": 0.5, "swapped_tests": 0.0, "revisable": 0.5, "refined_differ": 0.5, "guessed_most": 0.5}
     values |= dict.fromkeys(("guessed_low", "guessed_high", "guessed_rows"), 0.5)
     for rule in (*rules["methods"], *rules["notes"]):

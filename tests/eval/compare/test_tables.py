@@ -104,8 +104,8 @@ def test_free_answers_have_a_table_of_faithfulness_with_refusals_where_a_context
     # garage of garage; garage of the context's words, not kitchen
     assert table.rows() == [["habit, temporal, qa", "2", "50.0", "50.0", "50.0", "50.0"]]
     *_, table = score_tables(score_predictions([*answers, story(3, "unanswerable", "unknown", gold=["unknown"])]))
-    assert table.header() == [[*columns, "refusal", "of"]]
-    assert table.rows()[0][-2:] == ["100.0", "1"]
+    assert table.header() == [["samples", "lacking", "refused", "others", "refused wrongly", "right where answerable"]]
+    assert table.rows() == [["habit, temporal, qa", "1", "100.0", "2", "0.0", "0.0"]]
 
 
 def test_a_verdict_says_higher_or_not_decided_and_one_run_has_none(tmp_path: Path) -> None:

@@ -106,11 +106,19 @@ def test_refusals(answer: str, said: bool) -> None:
     assert refuses(answer) == said
 
 
-def test_refusals_count_only_where_the_context_lacks_the_answer() -> None:
+def test_right_and_wrong_refusals_and_the_rest() -> None:
     rows = [story(n, None, said, gold=["attic"]) for n, said in enumerate(["Not known.", "kitchen", "garage", "barn"])]
     rows += [story(9, None, "not known"), story(10, "unanswerable", "nobody can tell", gold=["nobody can tell"])]
     scores = score_predictions(rows).groups[0].faithfulness
     assert (scores["n"], scores["lacking"], scores["refusal"].mean) == (6, 5, 2 / 5)
+    assert (scores["false_refusal"].mean, scores["answered"].mean) == (1, 0)
+    # The benchmark's own refusal is one on all rows, also where it is no usual phrase.
+    rows = [story(n, "gold", said) for n, said in enumerate(["N/A.", "the garage", "kitchen", "not known"])]
+    rows += [story(9 + n, "unanswerable", said, gold=["n/a"]) for n, said in enumerate(["n/a", "garage", "unknown"])]
+    scores = score_predictions(rows).groups[0].faithfulness
+    shares = [scores[name].mean for name in ("refusal", "false_refusal", "answered")]
+    assert shares == pytest.approx([2 / 3, 2 / 4, 1 / 4])
+    assert "false_refusal" not in score_predictions(rows[:4]).groups[0].faithfulness, "no row has a refusal as answer"
 
 
 def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one() -> None:

@@ -1,0 +1,229 @@
+"""Put passages of other rows into contexts, after swaps: unanswerable rows, and distractors beside the right passage.
+
+A passage is the context of another row of the same dataset. For a row it must have none of the accepted answers, and
+lack a word of the question that the row's own context has: otherwise it may answer the question in another way ("Where
+is the key?" asked of another story about a key). The most similar ones come first, as in a search for the question.
+
+An unanswerable row has such a passage instead of its context, and a refusal as its answer. Its refined context is the
+whole passage, since nothing in it is relevant.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from d2e_sft.data.built import SWAPPED
+from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.util.answers import contains
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.progress import Progress
+from data_builders.build.choosing import Build
+from data_builders.dataset.sample_sets import source_of
+from data_builders.text.words import stems
+
+# Option of the build, as the manifest names it → the split that it changes.
+UNANSWERABLE: dict[str, Split] = {"unanswerable": "train", "unanswerable-test": "test"}
+DISTRACTORS = "distractors"
+REFUSAL = "not stated"  # the answer of unanswerable rows, unless own data or --refusal says another
+WITHHELD = "withheld"  # key of a row's meta: the answers that its passage does not have
+_BETWEEN = "\n\n"
+_LABEL = "the answer is a label or an option"
+_NOT_ANSWERED = "its context does not answer already"
+_COPY = "the row is a swapped copy of another test row"
+_SEVERAL_TURNS = "the conversation trains on several answers"
+_NO_CONTEXT = "the row has no context"
+_NO_PASSAGE = "no other context lacks the answers and a word of the question"
+
+
+@dataclass
+class Withheld:
+    """The numbers of rows of one dataset that became unanswerable, and of those refused among the ones tried."""
+
+    rows: int
+    wanted: int
+    made: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def describe(self) -> dict[str, object]:
+        return {"rows": self.rows, "wanted": self.wanted, "made": self.made, "refused": dict(self.refused)}
+
+
+class Passages:
+    """The different contexts of a dataset, found by similarity."""
+
+    def __init__(self, contexts: Iterable[str]) -> None:
+        self.texts = list(dict.fromkeys(text for text in contexts if text.strip()))
+        self._stems = [stems(text) for text in self.texts]
+        self._columns = {stem: at for at, stem in enumerate(sorted(set().union(*self._stems)))}
+        pairs = [(row, self._columns[stem]) for row, found in enumerate(self._stems) for stem in sorted(found)]
+        rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        shape = (len(self.texts), len(self._columns))
+        self._has = csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+        counts = np.bincount(columns, minlength=len(self._columns))
+        self._weights = np.log1p(len(self.texts) / np.maximum(counts, 1))  # rare words weigh more
+
+    def beside(self, row: EventSample, count: int, chance: random.Random) -> list[str]:
+        """Return up to `count` passages that do not answer the row's question, the most similar first.
+
+        Similar is what shares rare words with the question. Among equals chance decides, so that no passage means by
+        itself that there is no answer.
+        """
+        asked, own, found = stems(row.question), stems(row.context), list[str]()
+        query = np.zeros(len(self._columns))
+        query[[self._columns[stem] for stem in asked if stem in self._columns]] = 1.0
+        similar = self._has @ (query * self._weights)
+        drawn = np.array(chance.sample(range(len(self.texts)), len(self.texts)))
+        for at in drawn[np.argsort(-similar[drawn], kind="stable")] if count else ():
+            if len(found) == count:
+                break
+            is_about_it = asked & own <= self._stems[at]
+            if not is_about_it and not any(contains(self.texts[at], answer) for answer in row.answers):
+                found.append(self.texts[at])
+        return found
+
+
+def put_passages(build: Build) -> None:
+    """Make a share of the rows unanswerable (`--unanswerable`; test rows get a twin), and add distractors.
+
+    UserError if a wanted share gives no row, or if no row gets a distractor.
+    """
+    options = build.options
+    shares = {"unanswerable": options.unanswerable, "unanswerable-test": options.unanswerable_test}
+    for option, split in UNANSWERABLE.items():
+        if shares[option] and split not in build.rows:
+            _require_some(option, shares[option], {})
+    lacking, before = Counter[str](), {split: list(rows) for split, rows in build.rows.items()}
+    for split in before if any(shares.values()) or options.distractors else ():
+        option = next(name for name, of in UNANSWERABLE.items() if of == split) if split != "dev" else ""
+        share, rows = shares.get(option, 0.0), before[split]
+        placed, done = dict[int, list[EventSample]](), dict[str, Withheld]()
+        for name in dict.fromkeys(map(source_of, rows)):
+            places = [place for place, row in enumerate(rows) if source_of(row) == name]
+            own, lent = [rows[place] for place in places], before.get("train", []) if split != "train" else []
+            passages = Passages(row.context for row in (*own, *(row for row in lent if source_of(row) == name)))
+            chance = build.options.random(f"{name}/{split}/passages")
+            instead, done[name] = _withhold(own, share, passages, options.distractors, chance)
+            refusal = _refusal_of(build, name)
+            for place, row in zip(places, own, strict=True):
+                found = instead.get(row.id)
+                kept = [] if found and split == "train" else [_among(row, passages, options.distractors, chance)]
+                placed[place] = kept + ([_unanswerable(row, found, refusal)] if found else [])
+        build.rows[split] = [row for place in range(len(rows)) for row in placed[place]]
+        if share:
+            _require_some(option, share, done)
+            counts = {name: withheld.describe() for name, withheld in done.items()}
+            build.parts[option] = {"share": share, "datasets": counts}
+            build.warnings += [
+                f"{name} {split}: only {some.made:,} of {some.wanted:,} rows became unanswerable "
+                f"({_reasons(some.refused)})"
+                for name, some in done.items()
+                if some.made < some.wanted
+            ]
+        if options.distractors:
+            lacking[split] = sum(row.meta.get(DISTRACTORS, 0) < options.distractors for row in build.rows[split])
+    if options.distractors:
+        _record_distractors(build, lacking)
+
+
+def _withhold(
+    rows: Sequence[EventSample], share: float, passages: Passages, distractors: int, chance: random.Random
+) -> tuple[dict[str, list[str]], Withheld]:
+    """Return id → passages instead of the context, for a share of the rows, drawn among those where it makes sense."""
+    withheld, instead = Withheld(len(rows), round(share * len(rows))), dict[str, list[str]]()
+    order = chance.sample(rows, len(rows)) if withheld.wanted else []
+    for row in Progress(order, desc="unanswerable rows", unit="row"):
+        if withheld.made == withheld.wanted:
+            break
+        reason = _reason_against(row)
+        found = passages.beside(row, 1 + distractors, chance) if not reason else []
+        if found:
+            withheld.made += 1
+            chance.shuffle(found)
+            instead[row.id] = found
+        else:
+            withheld.refused[reason or _NO_PASSAGE] += 1
+    return instead, withheld
+
+
+def _reason_against(row: EventSample) -> str:
+    checks = {
+        _LABEL: row.format not in ("qa", "chat"),
+        _NO_CONTEXT: not row.context.strip(),
+        _NOT_ANSWERED: row.subset in ("unanswerable", "irrelevant"),
+        _COPY: row.split == "test" and SWAPPED in row.meta,
+        _SEVERAL_TURNS: row.conversation is not None and row.conversation.loss == "all",
+    }
+    return next((reason for reason, holds in checks.items() if holds), "")
+
+
+def _unanswerable(row: EventSample, found: Sequence[str], refusal: str) -> EventSample:
+    """The row with passages that do not answer instead of its context, and the refusal as its answer."""
+    context = _BETWEEN.join(found)
+    meta = {key: value for key, value in row.meta.items() if key != SWAPPED} | {WITHHELD: row.answers}
+    return row.model_copy(
+        update={
+            "id": f"{row.id}-unanswerable",
+            "context": context,
+            "refined_context": None if row.refined_context is None else context,
+            "answers": [refusal],
+            "rejected": [],
+            "subset": "unanswerable",
+            "meta": meta | ({DISTRACTORS: len(found) - 1} if len(found) > 1 else {}),
+        }
+    )
+
+
+def _among(row: EventSample, passages: Passages, count: int, chance: random.Random) -> EventSample:
+    """The row with its context at a random place among `count` passages; as it is if there are none, or for nli."""
+    found = passages.beside(row, count, chance) if count and row.format != "nli" and row.context.strip() else []
+    if not found:
+        return row
+    before = chance.randint(0, len(found))
+    context = _BETWEEN.join([*found[:before], row.context, *found[before:]])
+    return row.model_copy(update={"context": context, "meta": {**row.meta, DISTRACTORS: len(found)}})
+
+
+def _refusal_of(build: Build, name: str) -> str:
+    """The refusal that own data declares, otherwise the build's."""
+    own = build.reading.datasets[name].source.own
+    declared = own.content.get("refusal") if own else None
+    return build.options.refusal or (declared[0] if declared else REFUSAL)
+
+
+def _require_some(option: str, share: float, done: dict[str, Withheld]) -> None:
+    if any(one.made for one in done.values()):
+        return
+    rows, reasons = sum(one.rows for one in done.values()), sum((one.refused for one in done.values()), Counter[str]())
+    why = _reasons(reasons) or (
+        "the share is less than one row" if rows else f"there are no {UNANSWERABLE[option]} rows"
+    )
+    raise UserError(
+        f"--{option} {share:g}: none of {rows:,} rows became unanswerable ({why})",
+        remedy="raise the share" if rows and not reasons else "drop it, or build data with free answers and contexts",
+    )
+
+
+def _record_distractors(build: Build, lacking: Counter[str]) -> None:
+    """Record how many rows got all distractors; UserError if none did, and a warning if some got fewer."""
+    count, rows = build.options.distractors, {split: len(rows) for split, rows in build.rows.items()}
+    if all(lacking[split] == n for split, n in rows.items()):
+        raise UserError(
+            f"--distractors {count}: no row got as many ({_NO_PASSAGE}, or the rows are of format nli)",
+            remedy="name fewer, or build data with more contexts",
+        )
+    build.parts[DISTRACTORS] = {"count": count, "rows": {split: n - lacking[split] for split, n in rows.items()}}
+    build.warnings += [
+        f"{split}: {lacking[split]:,} of {n:,} rows got fewer than {count} distractors ({_NO_PASSAGE})"
+        for split, n in rows.items()
+        if lacking[split]
+    ]
+
+
+def _reasons(refused: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common())
