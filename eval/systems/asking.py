@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jinja2 import StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from d2e_sft.data.chat_template import CUED, Continuation, Messages
 from d2e_sft.data.prompts import load_prompt_set
@@ -28,20 +28,53 @@ from eval.score.scoring import Normalise, likeliest
 Key = TypeVar("Key")
 
 
+_PROMPTS = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=StrictUndefined,
+    extensions=["jinja2.ext.do"],
+)
+
+
 @cache
 def wording(name: str) -> Any:
     """Return the content of `eval/systems/NAME.yaml`; its texts may be Jinja (`filled`)."""
     return load_package_yaml(Path(__file__).parent / f"{name}.yaml")
 
 
-@cache
-def _template(text: str) -> Template:
-    return Template(text, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+_template = cache(_PROMPTS.from_string)
 
 
 def filled(text: str, **values: Any) -> str:
     """Return a text of the wording with its Jinja expressions filled in; a line end at the end is removed."""
     return _template(text).render(hidden=values.pop("hidden", False), **values).removesuffix("\n")
+
+
+def messages(name: str, **values: Any) -> Messages:
+    """Return the conversation that `eval/systems/NAME.jinja` makes; `{% call user() %}…{% endcall %}` is a turn.
+
+    `words` in it is the content of the YAML file of the same name, if there is one.
+    """
+    said: Messages = []
+
+    def turn(say: Callable[[str], dict[str, str]]) -> Callable[..., str]:
+        def add(caller: Callable[[], str]) -> str:
+            said.append(say(caller().removesuffix("\n")))
+            return ""
+
+        return add
+
+    words = wording(name) if (Path(__file__).parent / f"{name}.yaml").is_file() else {}
+    roles = {"system": turn(system), "user": turn(user), "assistant": turn(assistant)}
+    _PROMPTS.get_template(f"{name}.jinja").render(words=words, **roles, **values)
+    return said
+
+
+def conversation(dataset: str, id_: str, prompt: str, *, group: Hashable = "", **values: Any) -> TaskItem:
+    """Return the conversation of a template in both views; in the imagined one `hidden` is true."""
+    original, imagined = (messages(prompt, hidden=hidden, **values) for hidden in (False, True))
+    return TaskItem(dataset, id_, original, imagined, group=group)
 
 
 def system(text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.encrypted_zip import PASSWORD
 from d2e_sft.util.errors import UserError
 from eval.run.task import TaskItem
-from eval.systems.asking import Asker, ask_as_trained, assistant, system, user, wording
+from eval.systems.asking import Asker, ask_as_trained, conversation, user, wording
 from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkOptions, BenchmarkResult
 from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
 from eval.systems.boxes.gold import (
@@ -36,18 +36,6 @@ Demonstrations = Literal["plain", "alternate", "none"]
 Split = Annotated[str, Field(description="beginning of the file's name in a folder or archive")]
 Password = Annotated[str, Field(exclude=True, description="of an archive")]
 _MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40, "masked": 40}
-_SYSTEM = (
-    "You are told what some boxes hold and what is then done with their contents. Keep track of it, and say what is "
-    "in {what} at the end, {how}."
-)
-_CLOZE = (
-    "Each description says what some boxes hold and what is then done with their contents. The statement below it "
-    "says what is in {what} at the end, {how}."
-)
-_ZERO_SHOT = {
-    "every box": "in the form: Box 0 contains the A, Box 1 contains the B and the C, Box 2 contains nothing",
-    "one box": "in the form: Box 0 contains the A and the B, or of an empty box: Box 0 contains nothing",
-}
 
 
 class BoxesScoreOptions(BenchmarkOptions):
@@ -146,14 +134,8 @@ def ask_about(questions: Sequence[BoxQuestion], options: BoxesOptions, form: For
 def prompt_about(
     question: BoxQuestion, demonstrations: Demonstrations, form: Form = "chat", *, whole: bool = False
 ) -> TaskItem:
-    """Ask about a question's box or, with `whole`, about all boxes of its state.
-
-    Demonstrations are earlier turns. The form `completion` has a wording of its own: one text that ends in an
-    unfinished statement (`Statement: Box 0 contains`), as in the paper. The imagined prompt leaves out the description
-    of the asked scenario and keeps those of the demonstrations.
-    """
-    own: Any = wording("boxes/demonstrations").get(demonstrations)
-    what = "every box" if whole else "one box"
+    """Ask about a question's box or, with `whole`, about all boxes of its state."""
+    own: Any = wording("boxes/prompts").get(demonstrations)
     shown = []
     for example in own["shown"] if own else ():
         box, statement = "each box", example["statement"]
@@ -161,26 +143,8 @@ def prompt_about(
             box = own["boxes"][example["asked"]]
             statement = f"{box} contains {read_all(statement, [box])[0]}."
         shown.append((example["description"], box, statement))
-    if form == "completion":
-        begun = f"Statement: {question.box} contains"
-        parts = [_CLOZE.format(what=what, how="as in the earlier ones" if shown else _ZERO_SHOT[what])]
-        parts += [f"Description: {description}\nStatement: {statement}" for description, _, statement in shown]
-        last = (f"Description: {question.description}\n{begun}", begun)
-        views = [[user("\n\n".join([*parts, text]))] for text in last]
-    else:
-        how = "in the form of the earlier answers" if shown else _ZERO_SHOT[what]
-        turns = [system(_SYSTEM.format(what=what, how=how))]
-        for description, box, statement in shown:
-            turns += [_asked(description, box), assistant(statement)]
-        box = "each box" if whole else question.box
-        views = [[*turns, _asked(description, box)] for description in (question.description, "")]
-    return TaskItem("boxes", f"line {question.line}", views[0], views[1])
-
-
-def _asked(description: str, what: str) -> dict[str, str]:
-    """Return the question about one box or each box; the imagined view has no description."""
-    told = f"Description: {description}\n" if description else ""
-    return user(f"{told}Question: What does {what} contain?")
+    about: dict[str, Any] = {"form": form, "whole": whole, "shown": shown, "question": question}
+    return conversation("boxes", f"line {question.line}", "boxes/prompts", **about)
 
 
 def as_sample(question: BoxQuestion) -> EventSample:

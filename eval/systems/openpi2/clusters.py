@@ -21,15 +21,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, Field, field_validator
 
-from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.table import Table
+from eval.run.task import TaskItem
 from eval.score.measures import Measure, digest
-from eval.systems.asking import Asker, turns, wording
+from eval.systems.asking import Asker, conversation
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import (
     CLUSTERED,
     EXPANDED,
-    Procedure,
     Procedures,
     alternatives,
     expansions,
@@ -44,7 +43,6 @@ from eval.systems.openpi2.task import (
     OpenPITask,
     PrecisionRecall,
     cell,
-    conversation,
     drawn,
     f1_measure,
     mean,
@@ -53,8 +51,7 @@ from eval.systems.reading import GoldRow, check_ids, file_in
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
 ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
-_WORDING: Any = wording("openpi2/prompts/clusters")
-_EXPANSION: Any = wording("openpi2/prompts/expansion")
+_PROMPT = "openpi2/prompts/clusters"
 _TEMPERATURE = 0.7  # the paper's
 _TOKENS = 256
 _EXPANSION_TOKENS = 96
@@ -148,35 +145,6 @@ def clusters_file(predictions: Groups, kind: Kind) -> str:
     )
 
 
-def cluster_prompt(
-    procedure: ToCluster, entity: str, names: Sequence[str], form: AttributeForm = "vanilla", *, hidden: bool = False
-) -> Messages:
-    """Show three solved examples, then the procedure's names; attributes if an entity is named."""
-
-    def request(listed: Iterable[str], entity: str) -> str:
-        texts = ", ".join(map(repr, listed))
-        return str(_WORDING["attributes" if entity else "entities"].format(entity=entity, names=texts))
-
-    texts: list[str] = []
-    for example in _WORDING["attribute_examples" if entity else "entity_examples"]:
-        about = example.get("entity", "")
-        groups = [[name + suffix(about, form) for name in group] for group in example["groups"]]
-        texts += [context(example["goal"], example["steps"]), _WORDING["accept"]]
-        texts += [request((name for group in groups for name in sorted(group)), about)]
-        texts += [_WORDING["groups"].format(lines="\n".join(f"- {group}" for group in groups))]
-    opening = _WORDING["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
-    return turns(*texts, opening, _WORDING["accept"], request((name + suffix(entity, form) for name in names), entity))
-
-
-def context(goal: str, steps: Sequence[str]) -> str:
-    """Return goal and steps in the words of somebody who wants to do it."""
-    lines = [
-        _WORDING["then" if place else "first"].format(step=step[:1].lower() + step[1:])
-        for place, step in enumerate(steps)
-    ]
-    return str(_WORDING["context"].format(goal=goal.lower(), steps=" ".join(lines)))
-
-
 def parse_groups(reply: str) -> list[tuple[str, ...]]:
     """Return the groups of a reply, each a list in brackets on its own line."""
     starts = ((line, line.find("[")) for line in reply.splitlines())
@@ -196,17 +164,45 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _ask_runs(
-    asker: Asker, name: str, asked: Mapping[str, tuple[Any, ...]], runs: int, seed: int
+    asker: Asker, name: str, asked: Sequence[TaskItem], tokens: int, runs: int, seed: int
+) -> list[list[list[tuple[str, ...]]]]:
+    """Return for each prompt the groups in the reply of each run."""
+    outputs = [
+        asker.ask(f"{name}-run{run + 1}", asked, max_new_tokens=tokens, temperature=_TEMPERATURE, seed=seed + run)
+        for run in range(runs)
+    ]
+    return [list(map(parse_groups, replies)) for replies in zip(*outputs, strict=True)]
+
+
+def _ask_clusters(
+    asker: Asker,
+    name: str,
+    asked: Mapping[str, tuple[ToCluster, str, Sequence[str]]],
+    runs: int,
+    seed: int,
+    form: AttributeForm = "vanilla",
 ) -> dict[str, list[list[tuple[str, ...]]]]:
-    conversations = [conversation(key, cluster_prompt, *item, group=name) for key, item in asked.items()]
-    answers: dict[str, list[list[tuple[str, ...]]]] = {key: [] for key in asked}
-    for run in range(runs):
-        outputs = asker.ask(
-            f"{name}-run{run + 1}", conversations, max_new_tokens=_TOKENS, temperature=_TEMPERATURE, seed=seed + run
+    """Ask for clusters of a procedure's names, of attributes if an entity is named; `name` is of the passes."""
+
+    def ended(groups: Sequence[Sequence[str]], entity: str = "") -> list[list[str]]:
+        return [[name + suffix(entity, form) for name in group] for group in groups]
+
+    chats = [
+        conversation(
+            "openpi2",
+            key,
+            _PROMPT,
+            group=name,
+            expand=False,
+            goal=one.goal,
+            steps=one.steps,
+            entity=entity,
+            names=ended([names], entity)[0],
+            ended=ended,
         )
-        for key, output in zip(asked, outputs, strict=True):
-            answers[key].append(parse_groups(output))
-    return answers
+        for key, (one, entity, names) in asked.items()
+    ]
+    return dict(zip(asked, _ask_runs(asker, name, chats, _TOKENS, runs, seed), strict=True))
 
 
 def ask_entity_clusters(
@@ -215,7 +211,7 @@ def ask_entity_clusters(
     """Cluster each procedure's entities by the answers of one `repeat`; names that are alike are merged first."""
     merged = {key: merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
     asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
-    answers = _ask_runs(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
+    answers = _ask_clusters(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
     clusters = {
         key: aggregate(list(names), answers.get(key, ()), leftovers="together") for key, names in merged.items()
     }
@@ -250,11 +246,11 @@ def ask_attribute_clusters(
         for entity, entries in procedure.names.items()
     }
     asked = {
-        f"{key}/{entity}": (procedures[key], alternatives(entity)[0], listed, form)
+        f"{key}/{entity}": (procedures[key], alternatives(entity)[0], listed)
         for (key, entity), listed in names.items()
         if len(procedures[key].names[entity]) > 1
     }
-    answers = _ask_runs(asker, "attribute-clusters", asked, runs, seed)
+    answers = _ask_clusters(asker, "attribute-clusters", asked, runs, seed, form)
     found: dict[str, dict[str, Clustering]] = {key: {} for key in procedures}
     for (key, entity), listed in names.items():
         found[key][entity] = [listed] if listed else []
@@ -408,19 +404,6 @@ class Clusters(OpenPITask[Groups, Groups]):
 Paraphrases = dict[tuple[str, str], list[str]]
 
 
-def expansion_prompt(
-    procedure: Procedure, entity: str, attribute: str, names: Sequence[str], *, hidden: bool = False
-) -> Messages:
-    """Show two solved examples, then a cluster of the procedure: of an entity, or of an attribute if one is named."""
-    kind, yes = "attribute" if attribute else "entity", _WORDING["accept"]
-    texts: list[str] = []
-    for example in _EXPANSION[f"{kind}_examples"]:
-        question = _EXPANSION[kind].format(names=example["names"], entity=example.get("entity", ""))
-        texts += [context(example["goal"], example["steps"]), yes, question, str(example["more"])]
-    opening = _WORDING["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
-    return turns(*texts, opening, yes, _EXPANSION[kind].format(names=list(names), entity=entity))
-
-
 def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int) -> dict[str, Paraphrases]:
     """Return new names for every cluster, joined over several answers."""
     clusters = {
@@ -429,26 +412,28 @@ def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int)
         for entity, cluster in procedure.clusters.items()
         for attribute, names in {"": cluster.names, **cluster.attributes}.items()
     }
-    conversations = [
-        conversation("/".join(filter(None, key)), expansion_prompt, procedures[key[0]], *key[1:], names, group=key[0])
+    asked = [
+        conversation(
+            "openpi2",
+            "/".join(filter(None, key)),
+            _PROMPT,
+            group=key[0],
+            expand=True,
+            goal=procedures[key[0]].goal,
+            steps=procedures[key[0]].steps,
+            entity=key[1] if key[2] else "",
+            names=list(names),
+        )
         for key, names in clusters.items()
     ]
     found: dict[str, Paraphrases] = {key: {} for key in procedures}
-    for run in range(runs):
-        outputs = asker.ask(
-            f"expansion-run{run + 1}",
-            conversations,
-            max_new_tokens=_EXPANSION_TOKENS,
-            temperature=_TEMPERATURE,
-            seed=seed + run,
-        )
-        for ((key, entity, attribute), names), output in zip(clusters.items(), outputs, strict=True):
-            kept = found[key].setdefault((entity, attribute), [])
-            known = {normalise(name) for name in (*names, *kept)}
-            for name in (name.strip() for group in parse_groups(output)[:1] for name in group):
-                if name and normalise(name) not in known:
-                    known.add(normalise(name))
-                    kept.append(name)
+    answers = _ask_runs(asker, "expansion", asked, _EXPANSION_TOKENS, runs, seed)
+    for ((key, entity, attribute), names), replies in zip(clusters.items(), answers, strict=True):
+        known, kept = set(map(normalise, names)), found[key].setdefault((entity, attribute), [])
+        for name in (name.strip() for groups in replies for group in groups[:1] for name in group):
+            if name and normalise(name) not in known:
+                known.add(normalise(name))
+                kept.append(name)
     return found
 
 

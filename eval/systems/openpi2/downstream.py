@@ -17,7 +17,7 @@ from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 from eval.run.task import TaskItem
-from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
+from eval.systems.asking import Asker, ask_by_turns, conversation, wording
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.crepe import gold as crepe
 from eval.systems.crepe.gold import LABELS, LESS, MORE, CrepeProcedure, EntityChange
@@ -25,9 +25,8 @@ from eval.systems.crepe.scorer import macro_f1
 from eval.systems.openpi2.gold import Procedure, Procedures, sentence
 from eval.systems.openpi2.salience import ask_local
 from eval.systems.openpi2.states import parse_change, parse_sentences
-from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell, conversation, drawn, mean, sampling
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell, drawn, mean, sampling
 
-_WORDING: Any = wording("openpi2/prompts/crepe")
 _NO_CHANGE = "There will be no change."  # as OpenPI's training rows say it
 _TOKENS = 16
 _TRAINED_TOKENS = 400  # 23,681 changes in 3,216 training steps: seven a step, of about 15 tokens
@@ -122,29 +121,6 @@ def with_other_lines(result: BenchmarkResult, count: int) -> BenchmarkResult:
     return replace(result, scores=scores, tables=[first, *others])
 
 
-def likelihood_prompt(
-    procedure: CrepeProcedure,
-    event: str,
-    replies: Sequence[str],
-    states: Sequence[Sequence[StateChange]] | None,
-    *,
-    hidden: bool = False,
-) -> Messages:
-    """Ask what a step does to the event, after the replies to the steps before it.
-
-    The prompt shows the changes of each step if `states` has them; `hidden` is the imagined view.
-    """
-    asked, said = [], () if hidden else replies
-    for place, block in enumerate(procedure.blocks[: len(said) + 1]):
-        lines = [_WORDING["hidden_step"] if hidden else _WORDING["step"].format(step=block.step)]
-        if states and states[place] and not hidden:
-            lines.append(_WORDING["states"].format(states="; ".join(change.text for change in states[place])))
-        asked.append("\n".join([*lines, _WORDING["question"]]))
-    start = _WORDING["hidden_start" if hidden else "start"].format(goal=procedure.goal.lower(), event=event)
-    texts = [text for pair in zip(asked, said, strict=False) for text in pair]
-    return [system(_WORDING["system"]), *turns(start, _WORDING["accept"], *texts, asked[-1])]
-
-
 def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
     """Return how to measure prompts, and the unit: tokens, or words if the endpoint's tokens are unknown."""
     if asker.config.engine == "openai":
@@ -175,7 +151,9 @@ def ask_setting(
     def next_step(about: tuple[str, str], replies: Sequence[str]) -> TaskItem:
         key, event = about
         told = None if states is None else states[key]
-        chat = conversation(f"{key}/{event}", likelihood_prompt, procedures[key], event, replies, told, group=key)
+        steps = [block.step for block in procedures[key].blocks[: len(replies) + 1]]
+        prompt = {"goal": procedures[key].goal, "event": event, "steps": steps, "replies": replies, "states": told}
+        chat = conversation("openpi2", f"{key}/{event}", "openpi2/prompts/crepe", group=key, **prompt)
         lengths.append(length(chat.messages))
         return chat
 

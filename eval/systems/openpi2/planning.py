@@ -8,29 +8,28 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
 
-from d2e_sft.data.chat_template import Continuation, Messages
+from d2e_sft.data.chat_template import Continuation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
 from d2e_sft.util.table import Table
 from eval.score.measures import digest, shares
-from eval.systems.asking import Asker, turns, wording
+from eval.systems.asking import Asker, conversation
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.downstream import (
-    StateChange,
     StateChanges,
     ask_entity_states,
     salient,
     with_other_lines,
 )
 from eval.systems.openpi2.gold import Procedure, official_text, read_official
-from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, conversation, drawn, mean, sampling
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, drawn, mean, sampling
 from eval.systems.reading import GoldRow, check_ids, checked
 
 OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
@@ -71,21 +70,6 @@ def read_tasks(path: Path) -> dict[str, PlanningTask]:
     if len(tasks) < len(listed):
         raise UserError(f"{path}: an id is given twice; expected each once")
     return tasks
-
-
-def pddl_prompt(
-    task: PlanningTask, states: Sequence[Sequence[StateChange]] | None, *, hidden: bool = False
-) -> Messages:
-    """Ask for both files; the imagined view has no goal, steps and changes."""
-    told = wording("openpi2/prompts/pddl")
-    if hidden:
-        return turns(told["hidden_request"].format(task=task.task))
-    lines = []
-    for place, step in enumerate(task.steps):
-        lines.append(told["step"].format(number=place + 1, step=step))
-        if states is not None and states[place]:
-            lines.append(told["states"].format(states="; ".join(change.text for change in states[place])))
-    return turns(told["request"].format(goal=task.goal, steps="\n".join(lines), task=task.task))
 
 
 def parse_pddl(reply: str) -> Written:
@@ -217,7 +201,10 @@ class Pddl(OpenPITask[Mapping[str, PlanningTask], Mapping[str, Written]]):
             only = options.entities == "salient"
             states, other = ask_entity_states(asker, call.form, procedures, with_salience=only, **sampling(call))
             states = salient(states, options.salient) if only else states
-        asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]
+        asked = [
+            conversation("openpi2", key, "openpi2/prompts/pddl", **vars(task), states=states[key] if states else None)
+            for key, task in tasks.items()
+        ]
         style = Continuation(cue="", stops=())  # the files have empty lines
         outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, style=style, **sampling(call))
         written = {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}

@@ -27,7 +27,7 @@ from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, legend_name
 from d2e_sft.util.table import Table
 from eval.run.task import TaskItem
 from eval.score.measures import digest, shares
-from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
+from eval.systems.asking import Asker, ask_by_turns, conversation
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures
 from eval.systems.openpi2.task import OpenPITask, cell, drawn, sampling, scored
@@ -137,19 +137,11 @@ def ask_salience(
 
     `asked` has by name a procedure, one of its steps (unused if `level` is global), and entities.
     """
-    texts = wording("openpi2/prompts/salience")
 
     def next_entity(name: str, replies: Sequence[str]) -> TaskItem:
         procedure, step, entities = asked[name]
-        listed = "\n".join(f"- {line}" for line in procedure.steps)
-        request = texts[level].format(goal=procedure.goal, step=step, steps=listed)
-        said = [text for pair in zip(entities, replies, strict=False) for text in pair]
-        original, imagined = (
-            # Earlier answers tell of the procedure, so the imagined view has none.
-            [system(texts["system"]), *turns(opening, texts["accept"], *before, entities[len(replies)])]
-            for opening, before in ((request, said), (texts["hidden"], ()))
-        )
-        return TaskItem("openpi2", name, original, imagined)
+        about = {"goal": procedure.goal, "steps": procedure.steps, "step": step, "entities": entities}
+        return conversation("openpi2", name, "openpi2/prompts/salience", level=level, replies=replies, **about)
 
     counts = {name: len(entities) for name, (_, _, entities) in asked.items()}
     options = {"max_new_tokens": _TOKENS, **sampling}

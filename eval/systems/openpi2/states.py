@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from d2e_sft.data.chat_template import Continuation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
+from eval.run.task import TaskItem
 from eval.score.measures import digest, measure
 from eval.score.statistics import bootstrap_average
-from eval.systems.asking import Asker, ask_by_turns
+from eval.systems.asking import Asker, ask_by_turns, conversation
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import (
     RANKED,
@@ -38,13 +39,13 @@ from eval.systems.openpi2.gold import (
     texts_by_step,
 )
 from eval.systems.openpi2.task import (
+    TRACKING,
     ListingTask,
     OpenPITask,
     PrecisionRecall,
     bertscore_table,
     best_scores,
     cell,
-    conversation,
     cut_answer,
     drawn,
     f1_measure,
@@ -52,8 +53,6 @@ from eval.systems.openpi2.task import (
     sampling,
     scored,
     scorer_of,
-    states_chat_prompt,
-    states_text_prompt,
 )
 
 _STATES_TOKENS = 64
@@ -82,6 +81,18 @@ def parse_states(reply: str) -> tuple[str, str]:
     return (before, after.split(" after")[0]) if found else (ERROR, ERROR)
 
 
+def lines_so_far(changes: Sequence[Sequence[GoldState]], replies: Sequence[str]) -> list[list[str]]:
+    """Return by step the gold changes as lines that their replies continue, up to the first one without a reply."""
+    answers, lines = iter([*map(" {}".format, replies), ""]), list[list[str]]()
+    for states in changes:
+        lines.append([])
+        for state, reply in zip(states, answers, strict=False):
+            lines[-1].append(f"- {state.attribute[0]} of {state.entity[0]} was{reply}")
+        if sum(map(len, lines)) > len(replies):
+            break
+    return lines
+
+
 class States(OpenPITask[GoldStates, Predictions]):
     kind = "states"
     official = (RANKED,)
@@ -100,11 +111,21 @@ class States(OpenPITask[GoldStates, Predictions]):
         scorer_of(call.options)
         procedures = drawn(call, read_procedures(self.gold_at(call.data, call.options, "--data")))
         changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
+
+        def prompt(key: str, number: str, steps: Sequence[str], group: str = "", **about: Any) -> TaskItem:
+            told = {"task": "states", "form": call.form, "goal": procedures[key].goal, "sentence": sentence}
+            name = f"{key}/{number}"
+            return conversation("openpi2", name, TRACKING, group=group, steps=steps, replies=(), **told, **about)
+
+        def next_change(key: str, replies: Sequence[str]) -> TaskItem:
+            begun = lines_so_far(changes[key], replies)
+            return prompt(key, str(len(replies) + 1), procedures[key].steps[: len(begun)], begun=begun)
+
         if call.form == "chat":  # each change on its own, all in one pass
             asked = [
-                conversation(f"{key}/{place}/{n}", states_chat_prompt, procedures[key], place - 1, state, group=key)
+                prompt(key, f"{place}/{n}", [step], key, state=(state.entity[0], state.attribute[0]))
                 for key, steps in changes.items()
-                for place, states in enumerate(steps, start=1)
+                for place, (step, states) in enumerate(zip(procedures[key].steps, steps, strict=True), start=1)
                 for n, state in enumerate(states, start=1)
             ]
             replies = iter(asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, **sampling(call)))
@@ -113,9 +134,7 @@ class States(OpenPITask[GoldStates, Predictions]):
                 asker,
                 "states-{}",
                 {key: sum(map(len, steps)) for key, steps in changes.items()},
-                lambda key, replies: conversation(
-                    f"{key}/{len(replies) + 1}", states_text_prompt, procedures[key], changes[key], replies
-                ),
+                next_change,
                 read=lambda output: cut_answer(output, call.form, "states"),
                 max_new_tokens=_STATES_TOKENS,
                 style=Continuation(cue=None, stops=("\n",)),

@@ -12,24 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from d2e_sft.data.chat_template import Continuation, Form, Messages
+from d2e_sft.data.chat_template import Continuation, Form
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 from eval.run.task import TaskItem
 from eval.score.measures import Measure, measure
-from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
+from eval.systems.asking import Asker, ask_by_turns, conversation
 from eval.systems.benchmark import Answers, Benchmark, BenchmarkCall, BenchmarkOptions, Gold
 from eval.systems.openpi2.gold import (
     CLUSTERED,
     EXPANDED,
-    GoldState,
-    Procedure,
     Procedures,
     empty_lines,
     official_text,
@@ -111,12 +108,7 @@ def sampling(call: BenchmarkCall) -> dict[str, Any]:
     return {"temperature": call.options.temperature, "seed": call.seed}
 
 
-def conversation(name: str, prompt: Callable[..., Messages], *about: Any, group: str = "") -> TaskItem:
-    """Return a prompt in both views: as it is, and `hidden`."""
-    return TaskItem("openpi2", name, prompt(*about), prompt(*about, hidden=True), group=group)
-
-
-_WORDING: Any = wording("openpi2/prompts/tracking")
+TRACKING = "openpi2/prompts/tracking"
 Listing = Literal["schemata", "complete"]
 _LISTING_TOKENS = 200  # as the official scripts ask for
 BEGUN = Continuation(cue=None, stops=("\n\n", "\nStep:"))  # the texts here end where the answer begins
@@ -126,11 +118,17 @@ def ask_listing(
     asker: Asker, task: Listing, form: Form, procedures: Procedures, *, name: str = "", **sampling: Any
 ) -> dict[str, list[str]]:
     """Return the reply to each step, asked with the replies before it; `name` is of the passes [the task's]."""
+
+    def next_step(key: str, replies: Sequence[str]) -> TaskItem:
+        procedure, count = procedures[key], len(replies) + 1
+        about = {"goal": procedure.goal, "steps": procedure.steps[:count], "replies": replies, "sentence": sentence}
+        return conversation("openpi2", f"{key}/{count}", TRACKING, task=task, form=form, **about)
+
     return ask_by_turns(
         asker,
         f"{name or task}-step{{}}",
         {key: len(procedure.steps) for key, procedure in procedures.items()},
-        lambda key, said: conversation(f"{key}/{len(said) + 1}", listing_prompt, task, form, procedures[key], said),
+        next_step,
         read=lambda output: cut_answer(output, form, task),
         max_new_tokens=_LISTING_TOKENS,
         style=BEGUN,
@@ -174,101 +172,6 @@ def cut_answer(output: str, form: Form, task: str) -> str:
     if task == "complete":
         return output.split("Step:", maxsplit=1)[0].strip()
     return output.strip().split("\n", maxsplit=1)[0].strip()
-
-
-def listing_prompt(
-    task: Listing, form: Form, procedure: Procedure, replies: Sequence[str], *, hidden: bool = False
-) -> Messages:
-    """Return the messages that ask what changes in the next step; `replies` answer the steps before it."""
-    shown = [_WORDING["step"].format(step=step) for step in procedure.steps[: len(replies) + 1]]
-    if hidden:
-        shown, replies = [_WORDING["hidden_step"]], ()
-    pairs = list(zip_longest(shown, replies, fillvalue=""))
-    goal = _goal(procedure.goal, hidden)
-    if form != "chat":
-        cue = _WORDING[task]["text_cue"]
-        return _text_prompt(task, goal, [line for step, said in pairs for line in (step, _joined(cue, said)) if line])
-    solved = [text for step, changes in _demonstration() for text in (step, _listed(task, changes))]
-    return _chat_prompt(task, goal, solved, list(chain.from_iterable(pairs))[:-1])
-
-
-def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hidden: bool = False) -> Messages:
-    """Ask for the states of one change at a step, counted from 0 (tables 12 and 14's form)."""
-    own = _WORDING["states"]
-    solved = []
-    for step, changes in _demonstration():
-        for entity, attribute, before, after in changes:
-            question = own["question"].format(step=step, attribute=attribute, entity=entity)
-            solved += [question, own["answer"].format(before=before, after=after)]
-    step = _WORDING["hidden_step"] if hidden else _WORDING["step"].format(step=procedure.steps[place])
-    question = own["question"].format(step=step, attribute=state.attribute[0], entity=state.entity[0])
-    return _chat_prompt("states", _goal(procedure.goal, hidden), solved, [question])
-
-
-def states_text_prompt(
-    procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str], *, hidden: bool = False
-) -> Messages:
-    """Ask for the next change of a procedure as a line to be continued (table 13).
-
-    `changes` are the gold ones by step, `replies` those to the first of them, in order.
-    """
-    lines: list[str] = []
-    answers = iter(replies)
-    asked: str | None = None
-    for step, states in zip(procedure.steps, changes, strict=True):
-        if asked is None:
-            lines.append(_WORDING["step"].format(step=step))
-        for state in states if asked is None else ():
-            begun = f"- {state.attribute[0]} of {state.entity[0]} was"
-            reply = next(answers, None)
-            if reply is None:
-                asked = begun
-                break
-            lines.append(f"{begun} {reply}")
-    assert asked is not None
-    shown = [_WORDING["hidden_step"]] if hidden else lines
-    return _text_prompt("states", _goal(procedure.goal, hidden), [*shown, asked])
-
-
-def _chat_prompt(task: str, goal: str, solved: Sequence[str], texts: Sequence[str]) -> Messages:
-    """Return the demonstration, then the request about a procedure, as turns."""
-    own = _WORDING[task]
-    first, second = (_joined(text, own["request"]) for text in (_goal(_WORDING["demonstration"]["goal"]), goal))
-    closing = (_WORDING["next"], _WORDING["agreed"])
-    return [system(own["system"]), *turns(first, own["accept"], *solved, *closing, second, own["accept"], *texts)]
-
-
-def _text_prompt(task: str, goal: str, lines: Sequence[str]) -> Messages:
-    """Return the demonstration, then lines about a procedure, as one text to be continued."""
-    own = _WORDING[task]
-    solved = []
-    for step, changes in _demonstration():
-        listed = _listed("complete" if task == "states" else task, changes)
-        solved += [step, _joined(own.get("text_cue", ""), listed)]
-    parts = ((_goal(_WORDING["demonstration"]["goal"]), solved), (goal, lines))
-    return turns("\n\n".join("\n".join((_joined(head, own["text_request"]), *below)) for head, below in parts))
-
-
-def _demonstration() -> list[tuple[str, list[Sequence[str]]]]:
-    steps: list[dict[str, Any]] = _WORDING["demonstration"]["steps"]
-    return [(_WORDING["step"].format(step=step["text"]), step["changes"]) for step in steps]
-
-
-def _listed(task: str, changes: Sequence[Sequence[str]]) -> str:
-    if task == "complete":
-        return "\n".join(f"- {sentence(name, entity, before, after)}" for entity, name, before, after in changes)
-    attributes: dict[str, list[str]] = {}
-    for entity, attribute, *_ in changes:
-        attributes.setdefault(entity, []).append(attribute)
-    return ", ".join(f"{entity} ({', '.join(names)})" for entity, names in attributes.items())
-
-
-def _goal(goal: str, hidden: bool = False) -> str:
-    return "" if hidden else _WORDING["goal"].format(goal=goal.lower())
-
-
-def _joined(*texts: str) -> str:
-    return " ".join(filter(None, texts))
 
 
 @dataclass

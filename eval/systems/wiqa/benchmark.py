@@ -25,13 +25,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from d2e_sft.data.chat_template import Messages
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
 from eval.compare.published import read_published
 from eval.run.task import TaskItem
-from eval.systems.asking import Asker, ask_as_trained, assistant, system, user, wording
+from eval.systems.asking import Asker, ask_as_trained, conversation, wording
 from eval.systems.benchmark import BenchmarkCall
 from eval.systems.labels import (
     LabelAnswers,
@@ -62,10 +61,8 @@ _UNLISTED = "in no topic"
 _ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
 _MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
-# The system message, the form of a question, and the solved examples.
-_WORDING: Any = wording("wiqa/prompts")
 _TRAINED_TOKENS = 24
-MOST_SHOTS = len(_WORDING["demonstrations"])
+MOST_SHOTS = len(wording("wiqa/prompts")["demonstrations"])
 MAJORITY: Label = "more"  # "correct", in the training set
 METRICS = ("EQDIR", "XDIR", "XSENTID", "YSENTID")
 Questions = Sequence[WiqaQuestion]
@@ -110,12 +107,9 @@ class Wiqa(LabelBenchmark[WiqaQuestion]):
 
     def conversation(self, question: WiqaQuestion, options: Any) -> TaskItem:
         """Ask a question after some solved ones; without its paragraph, the conversation is its imagined view."""
-        opening: Messages = [system(_WORDING["system"])]
-        for shown in _WORDING["demonstrations"][: options.shots]:
-            opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
-        imagined = [*opening, _asked((), question.stem)]
-        messages = [*opening, _asked(question.steps, question.stem)] if options.paragraph == "yes" else imagined
-        return TaskItem(self.name, question.id, messages, imagined, group=question.paragraph)
+        steps = question.steps if options.paragraph == "yes" else ()
+        about = {"shots": options.shots, "steps": steps, "stem": question.stem}
+        return conversation(self.name, question.id, "wiqa/prompts", group=question.paragraph, **about)
 
     def ask(self, gold: Questions, call: BenchmarkCall, asker: Asker) -> LabelAnswers:
         options: WiqaOptions = call.options
@@ -210,12 +204,6 @@ def as_sample(question: WiqaQuestion, *, paragraph: bool) -> EventSample:
         options=[label.replace("_", " ") for label in LABELS],
         answers=[question.answer.replace("_", " ")],
     )
-
-
-def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:
-    listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
-    process = _WORDING["process"].format(steps=listed) + "\n" if steps else ""
-    return user(process + _WORDING["question"].format(stem=stem))
 
 
 def by_topic(asked: Questions, right: Mapping[str, bool], file: Path) -> dict[str, Any]:
