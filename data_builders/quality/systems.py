@@ -87,7 +87,7 @@ def _crepe_counts(procedures: list[Any]) -> dict[str, float]:
 
 def _wiqa(folder: Path) -> Counts:
     found = {
-        column: [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        column: [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
         for column, split in (("Train", "train"), ("Dev", "dev"), ("Test", "test"))
         if (file := folder / f"{split}.jsonl").is_file()
     }
