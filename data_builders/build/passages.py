@@ -2,7 +2,8 @@
 
 A passage is the context of another row of the same dataset. It must have none of the row's accepted answers. It must
 also lack a word of the question that the row's own context has. Otherwise it may answer the question in another way
-("Where is the key?" asked of another story about a key). The most similar ones come first, as in a search for the question.
+("Where is the key?" asked of another story about a key). The most similar ones come first, as in a search for the
+question.
 
 An unanswerable row has such a passage instead of its context, and a refusal as its answer. Its refined context is the
 whole passage, since nothing in it is relevant.
