@@ -78,8 +78,9 @@ def sweep(
     left = [point for point in planned.work if not is_done(planned, point, rows)]
     trainings = {point.trained_in for point in left if point.train}
     evaluations = 0 if planned.bench is None else len(left)
+    chosen = f"{len(planned.chosen):,} of " if len(planned.chosen) < len(planned.points) else ""
     click.echo(
-        f"{len(planned.points)} points in {planned.out}, {len(planned.work) - len(left)} done; "
+        f"{chosen}{len(planned.points):,} points in {planned.out}, {len(planned.work) - len(left)} done; "
         f"left: {len(trainings)} trainings and {evaluations} evaluations"
     )
     if dry_run:
