@@ -1,7 +1,7 @@
 """Put passages of other rows into contexts, after swaps: unanswerable rows, and distractors beside the right passage.
 
-A passage is the context of another row of the same dataset. It must have none of the row's accepted answers. It must
-also lack a word of the question that the row's own context has. Otherwise it may answer the question in another way
+A passage is the context of another row of the same dataset and split. It has none of the accepted answers. It also
+lacks a word of the question that the row's own context has. Otherwise it may answer the question in another way
 ("Where is the key?" asked of another story about a key). The most similar ones come first, as in a search for the
 question.
 
@@ -56,7 +56,7 @@ class Withheld:
 
 
 class Passages:
-    """The different contexts of a dataset, found by similarity."""
+    """The different contexts of a dataset's split, found by similarity."""
 
     def __init__(self, contexts: Iterable[str]) -> None:
         self.texts = list(dict.fromkeys(text for text in contexts if text.strip()))
@@ -99,15 +99,15 @@ def put_passages(build: Build) -> None:
     for option, split in UNANSWERABLE.items():
         if shares[option] and split not in build.rows:
             _require_some(option, shares[option], {})
-    lacking, before = Counter[str](), {split: list(rows) for split, rows in build.rows.items()}
-    for split in before if any(shares.values()) or options.distractors else ():
+    lacking = Counter[str]()
+    for split in list(build.rows) if any(shares.values()) or options.distractors else ():
         option = next(name for name, of in UNANSWERABLE.items() if of == split) if split != "dev" else ""
-        share, rows = shares.get(option, 0.0), before[split]
+        share, rows = shares.get(option, 0.0), build.rows[split]
         placed, done = dict[int, list[EventSample]](), dict[str, Withheld]()
         for name in dict.fromkeys(map(source_of, rows)):
             places = [place for place, row in enumerate(rows) if source_of(row) == name]
-            own, lent = [rows[place] for place in places], before.get("train", []) if split != "train" else []
-            passages = Passages(row.context for row in (*own, *(row for row in lent if source_of(row) == name)))
+            own = [rows[place] for place in places]
+            passages = Passages(row.context for row in own)  # of the same split: no context of training is tested on
             chance = build.options.random(f"{name}/{split}/passages")
             instead, done[name] = _withhold(own, share, passages, options.distractors, chance)
             refusal = _refusal_of(build, name)

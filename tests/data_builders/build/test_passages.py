@@ -17,7 +17,7 @@ from data_builders.dataset.manifest import read_manifest
 from tests.data_builders.own_rows import write
 from tests.messages import Call, messages_of
 
-NAMES = ["Aro", "Bel", "Cor", "Dia", "Elo", "Fir", "Gal", "Hal", "Ino", "Jur"]
+NAMES = ["Aro", "Bel", "Cor", "Dia", "Elo", "Fir", "Gal", "Hal", "Ino", "Jur", "Kal", "Lum", "Mir", "Nov", "Orb"]
 TOWNS = ["Lyon", "Oslo", "Porto"]
 SPEC = "train: mine.csv\ntest: 0.4\nformat: qa\nrelation: none\n"
 
@@ -48,9 +48,9 @@ def test_unanswerable_rows_have_another_lamps_sheet_and_tests_get_twins(tmp_path
     plain = {row.id: row for part in built(tmp_path).values() for row in part}
     train = [row for row in rows["train"] if row.subset == "unanswerable"]
     twins = [row for row in rows["test"] if row.subset == "unanswerable"]
-    assert (len(rows["train"]), len(train)) == (12, 6), "half of the rows, in the place of the originals"
-    assert len(rows["test"]) == 16
-    assert len(twins) == 8
+    assert (len(rows["train"]), len(train)) == (18, 9), "half of the rows, in the place of the originals"
+    assert len(rows["test"]) == 24
+    assert len(twins) == 12
     assert [row for row in rows["test"] if row.subset is None] == [
         row for row in plain.values() if row.split == "test"
     ]
@@ -63,8 +63,9 @@ def test_unanswerable_rows_have_another_lamps_sheet_and_tests_get_twins(tmp_path
         assert not contains(row.context, original.answers[0])
         assert row.refined_context == row.context, "nothing in it is relevant"
         assert row.meta["withheld"] == original.answers
-    own = {row.context for row in plain.values() if row.split == "train"}
-    assert {row.context for row in rows["train"]} <= own, "no sheet of the test is trained on"
+    for split, part in rows.items():
+        own = {row.context for row in plain.values() if row.split == split}
+        assert {row.context for row in part} <= own, "no sheet of the other split"
 
 
 def test_the_right_passage_stays_among_distractors(tmp_path: Path) -> None:
@@ -110,11 +111,11 @@ def test_a_declared_refusal_is_an_answer(tmp_path: Path) -> None:
     text = sheets("The Kilolamp is green.,Where are spare parts of the Kilolamp?,n/a.\n")
     spec = SPEC.replace("test: 0.4\n", "") + "refusal: [N/A, unknown]\n"
     rows = built(tmp_path, spec, text, unanswerable=0.5)["train"]
-    declared = next(row for row in rows if row.id == "mine-train-22")
+    declared = next(row for row in rows if row.id == "mine-train-32")
     assert declared.subset == "unanswerable"
     assert declared.answers == ["N/A", "unknown", "n/a."]
     made = [row for row in rows if "withheld" in row.meta]
-    assert [row.answers for row in made] == [["N/A"]] * 10, "the first text is the refusal of others"
+    assert [row.answers for row in made] == [["N/A"]] * 16, "the first text is the refusal of others"
     result = built(tmp_path, spec, text, unanswerable=0.5, refusal="not there")["train"]
     assert {row.answers[0] for row in result if "withheld" in row.meta} == {"not there"}
 
