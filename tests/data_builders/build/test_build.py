@@ -108,6 +108,7 @@ def test_files_that_the_instruction_set_lacks_are_named_before_any_is_read(raw: 
     assert "--allow-shortfall" in message
     allowed = " ".join(_build(raw, tmp_path, "piper-10k", "--allow-shortfall").err.split())
     assert allowed.index("3 raw files are missing; the other rows are built") < allowed.index("not a JSON object")
+    assert not (tmp_path / "out").exists(), "a damaged file is no shortfall"
 
 
 @pytest.mark.parametrize("lacking", [(), ("tempreason/test_l3.json", "wiqa/test.jsonl", "wiqa/train.jsonl"), None])
@@ -139,13 +140,6 @@ def test_downloads_that_fail_are_named_at_once_and_the_others_are_built(
         assert "piper-10k wants 700 rows of tempreason, 1,280 rows of wiqa: https://host/" in short
         assert "--allow-shortfall" in short
         assert call("data", "build", *flags, "--allow-shortfall", "--size", "10").status == 0
-
-
-def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path) -> None:
-    (raw / "ecare/train.jsonl").write_text('{"index": \n')
-    message = _build(raw, tmp_path, "piper-10k", "--allow-shortfall").err
-    assert "ecare/train.jsonl, line 1: not a JSON object" in message
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_allowed_shortfall_is_drawn_and_recorded(raw: Path, tmp_path: Path) -> None:
@@ -274,31 +268,6 @@ def test_rows_without_the_answer_in_their_context_are_counted_with_the_filter_an
     assert (splits[1]["rows_written"], splits[1]["rows_with_answer_in_context"]) == (2, 1)
 
 
-def test_a_damaged_file_costs_its_own_dataset_only(raw: Path, tmp_path: Path) -> None:
-    (raw / "wiqa/test.jsonl").write_text("<!DOCTYPE html><html>Not found</html>")
-    message = refusal_of("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "out")
-    assert "wiqa/test.jsonl: holds a web page (HTML), not data" in message
-    assert "the result is incomplete: it lacks wiqa" in message
-    samples = read_samples(tmp_path / "out" / "test.parquet")
-    assert {"tracie", "cosmosqa", "ifqa"} <= {sample.dataset for sample in samples}
-    failures = read_manifest(tmp_path / "out")["failures"]
-    assert list(failures) == ["wiqa"]
-    assert failures["wiqa"].startswith("wiqa/test.jsonl: holds a web page (HTML), not data")
-
-
-def test_a_missing_file_costs_its_own_split_only(raw: Path, tmp_path: Path) -> None:
-    (raw / "wiqa/train.jsonl").unlink()
-    (raw / "ecare/train.jsonl").write_text("")
-    out = tmp_path / "out"
-    message = refusal_of("data", "build", "--datasets", "wiqa,ecare,tracie", "--raw", raw, "--out", out)
-    assert "wiqa/train.jsonl: no such file" in message
-    assert "ecare/train.jsonl: the file is empty" in message
-    assert "it lacks ecare train, wiqa train" in message
-    assert {sample.dataset for sample in read_samples(out / "test.parquet")} == {"wiqa", "ecare", "tracie"}
-    assert {sample.dataset for sample in read_samples(out / "train.parquet")} == {"tracie"}
-    assert set(read_manifest(out)["failures"]) == {"ecare train", "wiqa train"}
-
-
 def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp_path: Path) -> None:
     with (raw / "ecare/dev_full.jsonl").open("a") as file:
         file.write("{}\n")
@@ -364,3 +333,20 @@ def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
         samples = read_samples(tmp_path / "out/test.parquet")
         words[settings[0]] = sum(len((sample.refined_context or "").split()) for sample in samples)
     assert words["refine.max_share=0.1"] < words["refine.max_share=1"]
+
+
+def test_a_missing_file_costs_its_own_split_and_a_damaged_one_its_dataset(raw: Path, tmp_path: Path) -> None:
+    (raw / "wiqa/train.jsonl").unlink()
+    (raw / "ecare/train.jsonl").write_text("")
+    (raw / "ifqa/full_split/test.json").write_text("<!DOCTYPE html><html>Not found</html>")
+    out = tmp_path / "out"
+    message = refusal_of("data", "build", "--datasets", "wiqa,ecare,tracie,ifqa", "--raw", raw, "--out", out)
+    assert "wiqa/train.jsonl: no such file" in message
+    assert "ecare/train.jsonl: the file is empty" in message
+    assert "test.json: holds a web page (HTML), not data" in message
+    assert "the result is incomplete: it lacks ecare train, ifqa, wiqa train" in message
+    assert {sample.dataset for sample in read_samples(out / "test.parquet")} == {"wiqa", "ecare", "tracie"}
+    assert {sample.dataset for sample in read_samples(out / "train.parquet")} == {"tracie"}
+    failures = read_manifest(out)["failures"]
+    assert set(failures) == {"ecare train", "wiqa train", "ifqa"}
+    assert "holds a web page (HTML), not data" in failures["ifqa"]

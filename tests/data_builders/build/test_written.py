@@ -230,12 +230,6 @@ def test_a_row_that_a_format_cannot_hold_is_named_and_nothing_is_written(
     assert last["loss"] == (sample.conversation.loss if sample.conversation else "last")
 
 
-def test_a_missing_refined_context_is_named(tmp_path: Path) -> None:
-    rows = _file(tmp_path, make_sample(1), make_sample(2, refined_context=None))
-    printed = refusal_of("data", "export", rows, "--format", "trl", "--views", "original,refined")
-    assert f"{rows}, line 2: has no refined context" in printed
-
-
 def test_an_existing_folder_is_replaced_only_on_request_and_only_if_it_is_an_export(tmp_path: Path) -> None:
     rows, out = _file(tmp_path), tmp_path / "out"
     arguments = ("data", "export", rows, "--format", "trl", "--out", out)

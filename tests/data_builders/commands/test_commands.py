@@ -1,4 +1,4 @@
-"""`d2e data`: what the user types and sees."""
+"""`d2e data`: what the user types, sees, and pushes to a stand-in of the Hub."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.util.encrypted_zip import member_names, read_encrypted
+from data_builders.build.card import render_card
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.build.suites import SUITES
@@ -19,9 +21,10 @@ from data_builders.quality.stats import render_stats
 from data_builders.raw.download import cached_path
 from data_builders.raw.source import Input, RawFile
 from data_builders.sources import SOURCES
-from tests.command import call, output_of, refusal_of
+from tests.command import Called, call, output_of, refusal_of
 from tests.data_builders.nli_rows import PASSAGE, own_row, stats_in_words
 from tests.factories import ScriptedServer
+from tests.hub_server import TOKEN, HubServer
 from tests.tiny import make_sample, save_tiny_model
 
 _DERIVED = {"train": "reconstruct_rl/train.json", "test": "raw/event_dataset_test.json"}
@@ -267,3 +270,96 @@ def test_labels_show_which_tokens_of_a_conversation_have_a_loss(tmp_path: Path) 
     assert "loss      3 tokens: 's' 'o' '<|end|>'" in shown
     assert "loss      3 tokens: 'a' 's' '<|end|>'" in shown
     assert "no loss   7 tokens: '<|user|>' 'W' 'h' 'y' '?' '<|end|>' '<|assistant|>'" in shown
+
+
+@pytest.fixture
+def openly_built(raw: Path, tmp_path: Path) -> Path:
+    """A build whose source allows anything."""
+    build(BuildOptions(["tracie"], tmp_path / "open", raw))
+    return tmp_path / "open"
+
+
+def _push(openly_built: Path, *arguments: str) -> Called:
+    return call("data", "push", *(arguments or ["team/rows"]), "--data", openly_built)
+
+
+def test_the_hub_gets_the_files_the_manifest_and_the_card(hub: HubServer, openly_built: Path) -> None:
+    (openly_built / "notes.txt").write_text("private")
+    (openly_built / "bad_rows.jsonl").write_text("{}\n")
+    result = _push(openly_built)
+    assert result.status == 0, result.err
+    assert f"{hub.url}/datasets/team/rows (private)" in result.out
+    names = ["train.parquet", "test.parquet", "manifest.json", "README.md"]
+    assert hub.files == {"team/rows": {name: (openly_built / name).read_bytes() for name in names}}
+    assert hub.tokens == {f"Bearer {TOKEN}"}
+    assert hub.private == {"team/rows": True}
+    assert hub.messages == ["d2e-sft 0.1.0: tracie"]
+    assert len(hub.stored) == 2  # the Parquet files, as large files
+
+
+def test_pushing_again_commits_what_changed_to_the_same_repository(hub: HubServer, openly_built: Path) -> None:
+    for _ in range(2):
+        assert _push(openly_built).status == 0
+    assert len(hub.messages) == 1
+    (openly_built / "README.md").write_text("another card")
+    assert _push(openly_built).status == 0
+    assert len(hub.messages) == 2
+    assert hub.files["team/rows"]["README.md"] == b"another card"
+    assert len(hub.asked("PUT", "/store")) == 2
+
+
+def test_a_missing_card_is_written_from_the_manifest(hub: HubServer, openly_built: Path) -> None:
+    (openly_built / "README.md").unlink()
+    assert _push(openly_built).status == 0
+    assert hub.files["team/rows"]["README.md"].decode() == render_card(read_manifest(openly_built))
+
+
+def test_closed_sources_go_to_a_private_repository_only(hub: HubServer, raw: Path, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    build(BuildOptions(["tracie", "mctaco"], closed, raw))
+    message = refusal_of("data", "push", "team/rows", "--data", closed, "--public")
+    assert "rows of 1 datasets must not be published: mctaco (the publishers state no licence)" in message
+    assert "--private" in message
+    assert not hub.requests
+    result = _push(closed)
+    assert "mctaco: the publishers state no licence; keep the repository private" in result.err
+    result = _push(closed, "open", "--public", "--allow-restricted")
+    assert "published anyway" in result.err
+    assert hub.private == {"team/rows": True, "tester/open": False}
+
+
+@pytest.mark.parametrize("name", ["README.md", "train.parquet"])
+def test_a_link_to_a_file_elsewhere_is_refused(hub: HubServer, openly_built: Path, tmp_path: Path, name: str) -> None:
+    (openly_built / name).rename(tmp_path / "elsewhere")
+    (openly_built / name).symlink_to(tmp_path / "elsewhere")
+    assert f"{openly_built / name}: a link or path that leads out of {openly_built}" in _push(openly_built).err
+    assert not hub.files
+
+
+def test_files_must_be_those_of_the_manifest(hub: HubServer, openly_built: Path) -> None:
+    write_samples(read_samples(openly_built / "train.parquet")[1:], openly_built / "train.parquet")
+    expected = read_manifest(openly_built)["outputs"]["train.parquet"]["sha256"]
+    assert f"expected {expected}, as manifest.json says" in _push(openly_built).err
+    (openly_built / "train.parquet").unlink()
+    assert "train.parquet: no such file, but manifest.json lists it" in _push(openly_built).err
+    assert not hub.requests
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "refused", "message"),
+    [
+        ("team/rows", "missing", {}, "no such folder"),
+        ("team/rows", ".", {}, "has no manifest.json"),
+        ("a/b/c", "open", {}, "'a/b/c': not the name of a repository; expected OWNER/NAME"),
+        ("team/rows", "open", {"/api/repos/create": 400}, "answered 400: refused by the test"),
+        ("team/rows", "open", {"/api/repos/create": 500}, "answered 500: server error"),
+        ("team/rows", "open", {"/api/datasets/team/rows/commit": 404}, "answered 404: there is no such account or"),
+    ],
+)
+def test_a_wrong_folder_or_name_and_a_refusal_of_the_hub_are_one_message(
+    hub: HubServer, openly_built: Path, name: str, folder: str, refused: dict[str, int], message: str
+) -> None:
+    hub.refuse.update(refused)
+    assert message in refusal_of("data", "push", name, "--data", openly_built.parent / folder)
+    assert bool(hub.requests) == bool(refused)
+    assert not hub.messages

@@ -1,4 +1,4 @@
-"""Values of typed columns as text: the same from Parquet, JSON, the Hub and pandas."""
+"""Typed cells as text, own conversations, and questions without answers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.conversation import Turn
 from d2e_sft.data.hub_rows import fetch_rows
 from d2e_sft.data.rows import samples_of
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
+from tests.chat_samples import TURNS
 from tests.command import output_of
 from tests.data_builders.own_rows import QA, rows_of, write
 
@@ -120,3 +124,132 @@ def test_rows_of_a_frame_have_nothing_where_a_cell_is_empty() -> None:
             samples_of([{**ASKED, "answer": empty}], "train_dataset")
     with pytest.raises(UserError, match="`context`: got 5; expected text"):
         samples_of([{"context": 5, "messages": rows[2]["messages"]}], "train_dataset")
+
+
+SPEC = "train: mine.jsonl\nformat: chat\n"
+ONE = [
+    {"role": "user", "content": "<doc>It rains. Ann runs.</doc> Why?"},
+    {"role": "assistant", "content": "It rains."},
+]
+
+
+def lines(*rows: object, name: str = "messages") -> str:
+    return "".join(json.dumps({name: row}) + "\n" for row in rows)
+
+
+def test_conversations_become_chat_rows_of_no_relation(tmp_path: Path) -> None:
+    (row,) = rows_of(write(tmp_path, mine_yaml=SPEC, mine_jsonl=lines(TURNS)))
+    assert (row.format, row.relation, row.id) == ("chat", "none", "mine-train-1")
+    assert (row.context, row.refined_context) == (
+        "Goods are returned within 30 days. Bring the receipt.",
+        "Bring the receipt.",
+    )
+    assert row.answers == ["The receipt."]
+
+
+def test_each_turn_gives_a_row_and_parquet_reads_as_jsonl_does(tmp_path: Path) -> None:
+    spec = SPEC.replace("jsonl", "parquet") + "loss: each\ncolumns: {messages: chat}\n"
+    rows = rows_of(write(tmp_path, mine_yaml=spec, mine_parquet=[{"chat": TURNS}]))
+    assert [(row.id, row.answers) for row in rows] == [
+        ("mine-train-1-1", ["Within 30 days."]),
+        ("mine-train-1-2", ["The receipt."]),
+    ]
+
+
+def test_trained_on_in_all_turns_the_refined_context_serves_all_answers(tmp_path: Path) -> None:
+    (row,) = rows_of(write(tmp_path, mine_yaml=SPEC + "loss: all\n", mine_jsonl=lines(TURNS)))
+    assert row.conversation.loss == "all"
+    assert row.refined_context == row.context
+
+
+def test_prompt_and_completion_are_one_conversation(tmp_path: Path) -> None:
+    row = json.dumps({"prompt": ONE[:1], "completion": ONE[1:]})
+    spec = SPEC + "context_in: <doc>\ncolumns: {messages: [prompt, completion]}\n"
+    (found,) = rows_of(write(tmp_path, mine_yaml=spec, mine_jsonl=row + "\n"))
+    assert (found.context, found.answers) == ("It rains. Ann runs.", ["It rains."])
+
+
+def test_preferences_of_llama_factory_have_one_turn_each(tmp_path: Path) -> None:
+    asked, good, bad = [{"from": "human", "value": "Why?"}], {"from": "gpt", "value": "It rains."}, "It snows."
+    row = json.dumps({"conversations": asked, "chosen": good, "rejected": {**good, "value": bad}})
+    spec = SPEC + "context_in: none\ncolumns: {messages: [conversations, chosen], rejected: rejected}\n"
+    (found,) = rows_of(write(tmp_path, mine_yaml=spec, mine_jsonl=row + "\n"))
+    assert (found.question, found.answers, found.rejected) == ("Why?", ["It rains."], [bad])
+
+
+def test_plain_texts_in_two_columns_are_the_turns_of_user_and_assistant(tmp_path: Path) -> None:
+    row = json.dumps({"sentence_masked": "Box 0 is empty. Box 0 <extra_id_0> .", "masked_content": "is empty"})
+    spec = SPEC + "context_in: none\ncolumns: {messages: [sentence_masked, masked_content]}\n"
+    (found,) = rows_of(write(tmp_path, mine_yaml=spec, mine_jsonl=row + "\n"))
+    assert found.conversation.turns == [Turn(role="user", content="Box 0 is empty. Box 0 <extra_id_0> .")]
+    assert (found.context, found.answers) == ("", ["is empty"])
+
+
+def test_own_wording_is_all_that_the_model_sees(tmp_path: Path) -> None:
+    spec = (
+        "train: mine.csv\nformat: chat\nsystem: You help customers.\n"
+        'prompt: "Policy: {context}\\nCustomer: {question}"\n'
+    )
+    rows = "context,question,answer\nGoods go back within 30 days.,How long?,30 days\n"
+    (row,) = rows_of(write(tmp_path, mine_yaml=spec, mine_csv=rows))
+    assert row.conversation.turns == [
+        Turn(role="system", content="You help customers."),
+        Turn(role="user", content="Customer: How long?"),
+    ]
+    assert row.conversation.messages(row.context)[1]["content"] == (
+        "Policy: Goods go back within 30 days.\nCustomer: How long?"
+    )
+
+
+def test_conversations_without_contexts_are_asked_for_by_name(tmp_path: Path) -> None:
+    (row,) = rows_of(write(tmp_path, mine_yaml=SPEC + "context_in: none\n", mine_jsonl=lines(ONE)))
+    assert row.context == ""
+
+
+def ask(
+    file: Path, mapping: Path | None = None, fmt: str | None = None, *, skip_bad: bool = False
+) -> tuple[list[EventSample], list[BadRow]]:
+    return read_questions(file, mapping=mapping, fmt=fmt, skip_bad=skip_bad)
+
+
+def test_a_row_says_its_format_or_its_options_do(tmp_path: Path) -> None:
+    rows = [
+        {"context": "A.", "question": "Q?"},
+        {"context": "A.", "question": "Q?", "options": ["x", "y"]},
+        {"context": "A.", "question": "Q?", "options": ["x", "y"], "format": "mcq"},
+        {"context": "A.", "question": "H.", "format": "nli", "answers": ["not read"], "relation": "causal"},
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    samples, _ = ask(tmp_path / "q.jsonl")
+    assert [sample.format for sample in samples] == ["qa", "scq", "mcq", "nli"]
+    assert [sample.id for sample in samples] == ["1", "2", "3", "4"], "lines, where there are no ids"
+    assert [sample.relation for sample in samples] == ["none"] * 3 + ["causal"]
+    assert samples[2].options == ["x", "y"]
+    (tmp_path / "q.csv").write_text("context,question\nA.,H.\n")
+    assert [sample.format for sample in ask(tmp_path / "q.csv", fmt="nli")[0]] == ["nli"]
+
+
+def test_a_description_is_followed_and_its_answer_column_is_not_needed(tmp_path: Path) -> None:
+    mapping = tmp_path / "mine.yaml"
+    mapping.write_text(
+        "train: train.csv\ntest: test.csv\nformat: scq\nrelation: causal\nseparator: ';'\n"
+        "columns: {context: story, question: ask, options: choices, answer: key}\nanswer_as: letter\n"
+    )
+    (tmp_path / "test.csv").write_text("story,ask,choices\nIt rained.,Why?,wet;dry\n")
+    (tmp_path / "train.csv").write_text("story,ask,choices,key\nIt rained.,Why?,wet;dry,A\n")
+    described, given = ask(mapping)[0], ask(tmp_path / "test.csv", mapping)[0]
+    assert described == given
+    assert (given[0].options, given[0].relation, given[0].id) == (["wet", "dry"], "causal", "2")
+    (tmp_path / "train.csv").unlink()
+    assert ask(tmp_path / "test.csv", mapping)[0] == given, "files that it names need not be there"
+    with pytest.raises(UserError, match=r"train\.csv: no such file"):
+        ask(mapping)
+
+
+def test_a_prompt_of_ones_own_is_what_the_model_sees(tmp_path: Path) -> None:
+    mapping = tmp_path / "mine.yaml"
+    mapping.write_text("train: a.csv\nformat: chat\nsystem: Be brief.\nprompt: '{question} Here: {context}'\n")
+    (tmp_path / "q.csv").write_text("context,question\nIt rained.,Why?\n")
+    [sample] = ask(tmp_path / "q.csv", mapping)[0]
+    assert (sample.format, sample.relation) == ("chat", "none")
+    assert "Be brief." in str(sample.conversation)

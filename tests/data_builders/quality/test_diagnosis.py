@@ -1,17 +1,21 @@
-"""What is known of data before training, counted by hand, and which method follows."""
+"""Rows before training: what is known of them, which method follows, habits by the questions alone, the page."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
-from data_builders.quality.context_free import question_alone
+from d2e_sft.util.errors import UserError
+from data_builders.quality.context_free import guess_habits, guesses, question_alone
 from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
+from data_builders.quality.rows import draw, marked, pick, share_kept, write_rows_page
 from tests.tiny import make_sample
 
 PLACES = {
@@ -176,3 +180,135 @@ def test_answers_that_follow_from_the_question_are_found_and_others_are_not(fmt:
     assert abs(open_.accuracy - 0.25) < 4 * open_.standard_error
     assert habitual.majority_share == pytest.approx(0.25, abs=0.1)
     assert question_alone(rows(by_habit=True)[:9]).accuracy is None
+
+
+THINGS = {"key": "garage", "lamp": "attic"}
+
+
+def stories(count: int, *, conflict: int, split: str = "train", **changes: Any) -> list[EventSample]:
+    """Where things are; the answer of every `conflict`-th row is the row's own place."""
+    rows = []
+    for number in range(count):
+        thing = [*THINGS][number % 2]
+        place = f"barn {number}" if number % conflict == 0 else THINGS[thing]
+        fields = {"context": f"{split} {number}: the {thing} is in the {place}.", "refined_context": None}
+        asked = {"question": f"Where is the {thing} now?", "answers": [place], "split": split}
+        rows.append(make_sample(number, **{**fields, **asked, **changes}))
+    return rows
+
+
+def test_a_free_answer_is_what_the_same_question_has_elsewhere() -> None:
+    rows = stories(40, conflict=10)
+    found = guesses(rows)
+    assert found is not None
+    habits = [THINGS[[*THINGS][number % 2]] for number in range(40)]
+    assert [said for said, _ in found] == habits, "also where the row itself disagrees"
+    assert all(0.6 < sure <= 1 for _, sure in found)
+
+
+def test_rows_with_the_same_context_do_not_teach_each_other() -> None:
+    # Each context is asked twice, and its answer is its own: only the row with the same context has it.
+    fields = [{"context": f"Year {n}.", "question": f"Which year {n}?", "answers": [f"{n}"]} for n in range(20)]
+    rows = [make_sample(n, **fields[n // 2]) for n in range(40)]
+    found = guesses(rows)
+    assert found is not None
+    assert not any(said in row.answers for (said, _), row in zip(found, rows, strict=True))
+
+
+def test_test_rows_are_tagged_by_the_training_rows() -> None:
+    # In the test rows most answers contradict the habit of the training rows.
+    rows = [*stories(40, conflict=10), *stories(20, conflict=1, split="test")]
+    found = guesses(rows)
+    assert found is not None
+    assert {said for said, _ in found[40:]} == set(THINGS.values())
+
+
+def test_labels_and_options_have_the_likeliest_one() -> None:
+    def labelled(number: int) -> EventSample:
+        always = "always" if number % 2 else "never"
+        answer = "negative" if number % 2 else "positive"
+        if number == 7:
+            answer = "positive"
+        return make_sample(
+            number, format="nli", question=f"It {always} rained.", answers=[answer], context=f"{number}."
+        )
+
+    labels = [labelled(number) for number in range(40)]
+    found = guesses(labels)
+    assert found is not None
+    assert [said for said, _ in found] == ["negative" if n % 2 else "positive" for n in range(40)]
+    options = [
+        make_sample(n, format="scq", options=[f"rain {n}", f"sun {n}"], answers=[f"{'sun' if n == 5 else 'rain'} {n}"],
+                    question="What came?", context=f"{n}.")
+        for n in range(40)
+    ]  # fmt: skip
+    chosen = guesses(options)
+    assert chosen is not None
+    assert [said for said, _ in chosen] == [f"rain {n}" for n in range(40)]
+    assert min(sure for _, sure in chosen) > 0.5
+
+
+def test_too_few_contexts_have_no_habit_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    few = stories(4, conflict=2, dataset="few")
+    with pytest.raises(UserError, match=r"data: fewer than 10 different contexts in 4 rows of few \(qa\)"):
+        guess_habits(few, "data")
+    found = guess_habits([*few, *stories(20, conflict=10)], "data")
+    assert [bool(said) for said, _ in found] == [False] * 4 + [True] * 20
+    assert "4 rows of few (qa)" in capsys.readouterr().err
+
+
+def own(name: str = "d-1", **changes: object) -> EventSample:
+    fields: dict[str, object] = {
+        "id": name,
+        "context": "It rained. Cats slept.\nThe <dam> broke.",
+        "refined_context": "It rained.\nThe <dam> broke.",
+        "answers": ["rain", "a storm"],
+    }
+    return make_sample(**{**fields, **changes})
+
+
+def test_rows_are_drawn_by_the_seed_in_the_datas_order() -> None:
+    rows = [own(f"d-{number}") for number in range(50)]
+    drawn = draw(rows, 10, seed=1)
+    assert drawn == draw(rows, 10, seed=1) != draw(rows, 10, seed=2)
+    assert [rows.index(one) for one in drawn] == sorted(rows.index(one) for one in drawn)
+    assert draw(rows, 99, seed=1) == rows
+
+
+def test_rows_are_picked_by_id() -> None:
+    rows = [own("d-1"), own("d-2")]
+    assert pick(rows, ["d-2", "d-1"]) == rows[::-1]
+    with pytest.raises(UserError, match=r"--id: got 'd-3'; none of 2 rows has it. Did you mean 'd-\d'"):
+        pick(rows, ["d-3"])
+
+
+def test_what_the_refined_context_lacks_is_marked() -> None:
+    left_out = [text for text, kept in marked(own()) if not kept]
+    assert left_out == ["Cats slept."]
+    assert "".join(text for text, _ in marked(own())) == own().context
+    assert share_kept(own()) == pytest.approx(5 / 7)
+    shorter = own(context="It rained, oddly, so the dam broke.", refined_context="It rained so the dam broke.")
+    assert [text for text, kept in marked(shorter) if not kept] == ["oddly,"]
+
+
+@pytest.mark.parametrize("refined", ["It rained hard.", "The <dam> broke. It rained."])
+def test_a_refined_context_of_its_own_marks_nothing(refined: str) -> None:
+    assert marked(own(refined_context=refined)) == [(own().context, True)]
+
+
+def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:
+    swap = {"swapped": {"from": "the <dam>", "to": "the wall"}}
+    rows = [own(meta=swap), own("d-2", refined_context="A flood came."), own("d-3", refined_context=None)]
+    write_rows_page("rows", rows, load_prompt_set("default"), tmp_path / "rows.html")
+    page = (tmp_path / "rows.html").read_text("utf-8")
+    first, second, third = page.split("<article")[1:]
+    assert '<span class="left-out">Cats slept.</span>' in first
+    assert "The &lt;dam&gt; broke." in first
+    assert "<dt>swapped</dt><dd>the &lt;dam&gt; → the wall</dd>" in first
+    assert "<dt>swapped</dt>" not in second
+    assert "<dam>" not in page
+    assert "71 % of its words" in first
+    assert ">A flood came.<" in second
+    assert [part.count("prompt of the refined view") for part in (first, second, third)] == [1, 1, 0]
+    assert page.count("prompt of the imagined view") == 3
+    assert "rain | a storm" in first

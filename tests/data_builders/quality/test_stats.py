@@ -1,8 +1,9 @@
-"""Statistics against independent counts, what the question tells, and the page."""
+"""Statistics of rows and of systems' raw files, against independent counts; what the question tells; the page."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import re
 from collections import Counter
@@ -16,6 +17,7 @@ import pytest
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.data.views import ViewEncoder
+from d2e_sft.util.encrypted_zip import write_encrypted
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.context_free import accuracy_by_places, hypothesis_alone
 from data_builders.quality.stats import compute_stats, render_stats, stats_tables
@@ -87,37 +89,12 @@ def test_what_the_hypotheses_of_the_published_files_tell(published_raw: Path) ->
     assert 0.58 < tracie.accuracy < 0.68
 
 
-def test_the_page_is_whole_and_its_plots_are_described(built: Path) -> None:
-    page = render_stats(compute_stats([read_set(built)], tokenizer="words"))
-    plots = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
-    assert len(plots) == 5
-    for plot in plots:
-        root = ElementTree.fromstring(plot.replace("<svg", '<svg xmlns:xlink="http://www.w3.org/1999/xlink"', 1))
-        assert "tracie" in root.attrib["aria-label"]
-    assert not re.search(r"<link|<script|<img|@import|src=|href=\"http", page)
-
-
-def test_the_page_escapes_names() -> None:
-    rows = [nli(1, "It rained.", "It was wet.", "positive", dataset="<b>$x_1$ & co")]
-    page = render_stats(compute_stats([SampleSet("<i>set", rows)], tokenizer="words"))
-    assert "<b>" not in page
-    assert "<i>" not in page
-    assert "&lt;b&gt;$x_1$ &amp; co" in page
-
-
 def test_several_sets_are_named_in_the_tables_and_one_is_not() -> None:
     sets = [SampleSet(name, [nli(1, "It rained.", "It was wet.", "positive")]) for name in ("a", "b")]
     for count, columns in ((2, ["data", "dataset", "split"]), (1, ["dataset", "split", "relation"])):
         [table] = stats_tables(compute_stats(sets[:count], tokenizer="words"))["Rows"]
         assert list(table.frame.columns)[:3] == columns
     assert list(stats_tables(compute_stats(sets, tokenizer="words"))["Rows"][0].frame["data"]) == ["a", "b", ""]
-
-
-def test_a_page_without_nli_and_refined_contexts_leaves_them_out() -> None:
-    rows = [nli(1, "It rained.", "What got wet?", "all", format="qa")]
-    page = render_stats(compute_stats([SampleSet("own", rows)], tokenizer="words"))
-    assert "hypothesis" not in page
-    assert "What the refiner keeps" not in page
 
 
 def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:
@@ -196,3 +173,67 @@ def test_with_the_places_of_words_it_tells_the_order_unless_the_deciding_sentenc
     cut = accuracy_by_places(rows, [FILLER] * len(rows))
     assert 0.4 < cut < 0.6
     assert accuracy_by_places(rows[:12], [FILLER] * 12) is None
+
+
+def test_the_page_is_whole_escapes_names_and_leaves_out_what_is_not_there(built: Path) -> None:
+    page = render_stats(compute_stats([read_set(built)], tokenizer="words"))
+    plots = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
+    assert len(plots) == 5
+    for plot in plots:
+        root = ElementTree.fromstring(plot.replace("<svg", '<svg xmlns:xlink="http://www.w3.org/1999/xlink"', 1))
+        assert "tracie" in root.attrib["aria-label"]
+    assert not re.search(r"<link|<script|<img|@import|src=|href=\"http", page)
+    rows = [nli(1, "It rained.", "What got wet?", "all", format="qa", dataset="<b>$x_1$ & co")]
+    page = render_stats(compute_stats([SampleSet("<i>set", rows)], tokenizer="words"))
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "&lt;b&gt;$x_1$ &amp; co" in page
+    assert "hypothesis" not in page
+    assert "What the refiner keeps" not in page
+
+
+def counted(raw: Path, system: str) -> dict[str, list[str]]:
+    """Row → cells of all parts of the printed table; the parts of a wide one are joined."""
+    rows: dict[str, list[str]] = {}
+    printed = output_of("data", "stats", system, "--raw", raw)
+    for line in filter(str.strip, printed.splitlines()):
+        name, *cells = (part.strip() for part in line.split("  ") if part.strip())
+        rows.setdefault(name, []).extend(cells)
+    return rows
+
+
+def test_crepe_counts_blocks_after_the_start(tmp_path: Path) -> None:
+    step = {"type": "step", "step": "Boil two eggs"}
+    event = {"type": "event", "event": "The pot is hot", "change": "more likely"}
+    blocks = [[step], [step, event], [step]]  # the first is the start, which may be typed
+    (tmp_path / "crepe").mkdir()
+    (tmp_path / "crepe/data_dev_v2.json").write_text(json.dumps({"1": {"goal": "Cook", "steps": blocks}}))
+    rows = counted(tmp_path, "crepe")
+    assert rows["procedures"][:4] == ["42", "1", "141", "–"]
+    assert (rows["steps"][1], rows["event changes"][1], rows["tokens of a step"][1]) == ("2", "1", "3.0")
+
+
+def test_wiqa_counts_questions_by_type_hops_and_answer(tmp_path: Path) -> None:
+    def question(kind: str, nodes: int, answer: str) -> dict[str, Any]:
+        about = {"para_id": "7", "graph_id": "3", "question_type": kind, "path_len": nodes}
+        return {"question": {"answer_label": answer}, "metadata": about}
+
+    lines = [question("INPARA_EFFECT", 2, "more"), question("EXOGENOUS_EFFECT", 4, "less")]
+    lines.append(question("OUTOFPARA_DISTRACTOR", 0, "no_effect"))
+    (tmp_path / "wiqa").mkdir()
+    (tmp_path / "wiqa/test.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "wiqa/para_id.prompt.topic.partition.tsv").write_text("para_id\ttopic\npropara_7\train\n")
+    rows = counted(tmp_path, "wiqa")
+    expected = {"topics": 1, "paragraphs": 1, "influence graphs": 1, "questions": 3, "in-para": 1, "out-of-para": 1}
+    expected |= {"no effect": 1, "one hop": 1, "two hops": 0, "three hops": 1, "answer no effect": 1}
+    assert {name: int(rows[name][5]) for name in expected} == expected
+    assert rows["questions"][4] == "3,993"
+
+
+def test_boxes_counts_the_files_of_each_archive(tmp_path: Path) -> None:
+    (tmp_path / "boxes").mkdir()
+    lines = [json.dumps({"sample_id": number // 7}) for number in range(14)]
+    write_encrypted(tmp_path / "boxes/mine.zip", {"test.jsonl": lines, "train.jsonl": lines[:7]})
+    rows = counted(tmp_path, "boxes")
+    assert [cell for cell in rows["mine"] if cell != "–"] == ["1", "2", "7", "14"]
+    assert rows["NumOps"].count("20,790") == 1

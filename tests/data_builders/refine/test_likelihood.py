@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import random
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import ByT5Tokenizer
 
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
+from data_builders.refine import likelihood
 from data_builders.refine.likelihood import (
     AnswerScorer,
     Kept,
@@ -24,8 +29,8 @@ from data_builders.refine.likelihood import (
 )
 from data_builders.refine.rules import RefinerOptions, refine
 from data_builders.text.clauses import Span, with_needed
-from tests.command import output_of, refusal_of
-from tests.tiny import make_sample, save_tiny_model
+from tests.command import output_of
+from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
 TEXT = "Rain fell for days, so the river rose. Roads were closed, which nobody liked. Anna, who was tired, slept."
 
@@ -150,35 +155,6 @@ def test_a_build_reports_how_many_rows_each_way_decided(unchanged_raw: Path, mod
     assert shown.count("refined   ") == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--refine likelihood", "without a model; name one: --refine-model builtin:smollm2-135m-instruct"),
-        ("--refine likelihood --refine-model ./nowhere", "model './nowhere': no such folder"),
-        ("--refine-model m", r"refine.model with refine.scorer=overlap; expected .* or --refine likelihood"),
-        ("--refine likelihood --refine-model m refine.scorer=embedding", "expected overlap or bm25"),
-        ("--refine likelihood --refine-model m refine.unit=sentence", "refine.unit=sentence with --refine likelihood"),
-        ("refine.margin=3", "refine.margin without --refine likelihood"),
-        ("--refine likelihood --refine-model m refine.least_share=2", "least_share"),
-        ("--refine model", "'model' is not one of 'rules', 'likelihood'"),
-        (
-            "--refine likelihood --refine-model m --judge local --judge-model builtin:smollm2-135m-instruct "
-            "--judge-jobs refine",
-            r"a judge that only refines; expected one of them .*--judge-jobs quality",
-        ),
-        ("--refine local", "refine.by=local without a model"),
-        (
-            "--refine openai --refine-model m refine.dtype=bfloat16",
-            "refine.dtype without --refine likelihood or local",
-        ),
-        ("--estimate", "name one, .* or give --refine likelihood"),
-    ],
-)
-def test_wrong_options_are_refused_before_anything_is_read(arguments: str, message: str, tmp_path: Path) -> None:
-    refused = refusal_of("data", "build", "--datasets", "ifqa", "--out", tmp_path / "out", *arguments.split())
-    assert re.search(message, " ".join(refused.split()))
-
-
 # Spans go as long as the score holds: hand-worked contexts, and what holds of any context.
 
 LIMITS = Limits(margin=2, loss=1, least_share=0)
@@ -269,3 +245,78 @@ def test_whatever_the_context_the_limits_hold_and_nothing_more_can_go(seed: int)
         protects = not rest >= with_needed(given.spans, given.protected)
         highest = sum(value for value in nats if value > 0)  # of any path
         assert short or protects or sum(nats[number] for number in rest) < highest - 0.5
+
+
+RAIN = "Rain fell for days, so the river rose. Roads were closed, which nobody liked."
+CONTEXTS = ["", RAIN, "Rain fell for days. Roads were closed.", "The river rose.", RAIN]
+OPTIONS = ["the river", "the price", "nobody"]
+QA = make_sample(0, context=RAIN, answers=["the river", "a river that rose"])
+SCQ = make_sample(1, context=RAIN, format="scq", options=OPTIONS, answers=["the price"])
+MCQ = make_sample(2, context=RAIN, format="mcq", options=OPTIONS, answers=["the river", "nobody"])
+NLI = make_sample(3, context=RAIN, format="nli", answers=["negative"])
+
+
+def naive_score(model: Any, tokenizer: Any, sample: EventSample, context: str) -> float:
+    """The score in float64 from the texts of the prompt set, a forward for each response."""
+    encodes, in_turns = model.config.is_encoder_decoder, bool(tokenizer.chat_template)
+    wording = load_prompt_set("default", "chat" if encodes or in_turns else "completion")
+    messages = wording.messages(sample, "original", context=context)
+    text = "\n\n".join(turn["content"] for turn in messages)
+    if in_turns:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    prompt = tokenizer(text, add_special_tokens=encodes)["input_ids"]
+    marker = tokenizer(wording.marker(sample.format), add_special_tokens=False)["input_ids"]
+    logprobs = {}
+    for answer in sample.candidates or sample.answers:
+        response = wording.response(sample.model_copy(update={"answers": [answer]}))
+        target = tokenizer(response, add_special_tokens=False)["input_ids"]
+        assert target[: len(marker)] == marker
+        begin = 0 if encodes or in_turns else len(marker)  # a text to continue ends in the marker
+        with torch.no_grad():
+            if encodes:
+                decoder = torch.tensor([[0, *target[:-1]]])
+                logits = model(input_ids=torch.tensor([prompt]), decoder_input_ids=decoder).logits[0]
+            else:
+                logits = model(torch.tensor([[*prompt, *target[begin:]]])).logits[0, len(prompt) - 1 : -1]
+        values = logits.double().log_softmax(-1)[torch.arange(len(target) - begin), torch.tensor(target[begin:])]
+        logprobs[answer] = values[len(marker) - begin :].sum().item()
+    right = [logprobs[answer] for answer in sample.answers]
+    others = [math.exp(value) for answer, value in logprobs.items() if answer not in sample.answers]
+    return sum(right) / len(right) - (math.log(sum(others)) if others else 0)
+
+
+# Padded rows (mamba, t5) round differently; a margin of two large sums shows it.
+@pytest.mark.parametrize(
+    ("kind", "tolerance"), [("llama", 1e-5), ("gemma3", 1e-5), ("gpt2", 1e-5), ("mamba", 1e-4), ("t5", 1e-4)]
+)
+def test_packed_scores_equal_a_forward_for_each_context(
+    kind: str, tolerance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = AnswerScorer(str(save_tiny_model(tmp_path, kind)))
+    tokenizer = tiny_t5_tokenizer() if kind == "t5" else tiny_tokenizer()
+    for sample in (QA, SCQ, MCQ, NLI):
+        expected = [naive_score(tiny_model(kind), tokenizer, sample, context) for context in CONTEXTS]
+        assert scorer.scores(sample, CONTEXTS) == pytest.approx(expected, rel=tolerance)
+    monkeypatch.setattr(likelihood, "_AT_ONCE", 1)
+    assert scorer.scores(NLI, CONTEXTS) == pytest.approx(expected, rel=tolerance), "one context at a time"
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_tokenizer_that_is_not_fast_and_a_base_model_give_the_same_scores(fast: bool, tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    for file in [*tmp_path.glob("*token*"), *tmp_path.glob("*.jinja")]:
+        file.unlink()
+    tokenizer = tiny_tokenizer() if fast else ByT5Tokenizer(extra_ids=0)
+    tokenizer.chat_template = None if fast else CHAT_TEMPLATE
+    tokenizer.save_pretrained(tmp_path)
+    scorer = AnswerScorer(str(tmp_path))
+    assert scorer.tokenizer.is_fast == fast
+    for sample in (QA, SCQ):
+        expected = [naive_score(tiny_model(), tokenizer, sample, context) for context in CONTEXTS]
+        assert scorer.scores(sample, CONTEXTS) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_sample_that_is_longer_than_the_model_does_not_fit(tmp_path: Path) -> None:
+    scorer = AnswerScorer(str(save_tiny_model(tmp_path, positions=1000)))
+    assert scorer.fits(QA)
+    assert not scorer.fits(QA.model_copy(update={"context": RAIN * 20}))

@@ -1,19 +1,23 @@
-"""Measures: what counts, the file that keeps them, and results side by side as comparison, table and LaTeX."""
+"""Measures of systems and of lm-eval: what counts, their files, results side by side, and which one the runs share."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.compare.compare import Comparison, Score, compare_measures
+from eval.compare.compare import Comparison, Score, compare_measures, compare_results
+from eval.compare.lm_eval import holds_samples, read_samples_folder
 from eval.compare.measures import measure_scores, measures_latex
+from eval.compare.runs import load_measured, load_runs, reference_first
 from eval.compare.verdicts import terminal_text, verdicts
 from eval.score.measures import MEASURES_FILE, measure, read_measures, shares, write_measures
 from eval.score.statistics import holm, paired_average
-from tests.eval.compare.rows import accuracy
+from tests.eval.compare.rows import accuracy, save_result
 
 
 def test_items_that_count_nothing_are_left_out_and_a_measure_of_nothing_is_none() -> None:
@@ -125,3 +129,112 @@ def test_latex_marks_the_best_and_the_significant() -> None:
     assert r"\textbf" not in first
     equal = compare_measures("wiqa", {"a": accuracy(RIGHT), "b": accuracy(RIGHT)})
     assert r"\textbf" not in measures_latex(equal)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    values = {"sft": [1, 0, 0], "d2e": [1, 1, 0]}
+    return [save_result(tmp_path / name, accuracy(right)) for name, right in values.items()]
+
+
+def test_the_only_system_that_all_runs_share_is_taken(runs: list[Path]) -> None:
+    save_result(runs[0].parent / "sft2", accuracy([1, 0, 0]), bench="crepe")
+    loaded = load_measured(runs)
+    assert [(run.label, run.bench) for run in loaded] == [("sft", "wiqa"), ("d2e", "wiqa")]
+    assert measure_scores(compare_results(loaded))["accuracy", "questions"][1].change.mean == pytest.approx(1 / 3)
+    assert [run.label for run in reference_first(loaded, "d2e")] == ["d2e", "sft"]
+
+
+def test_several_shared_ones_must_be_chosen_from(runs: list[Path], tmp_path: Path) -> None:
+    for run in runs:
+        save_result(run, accuracy([1, 1, 1]), bench="wiqa-paragraph=no")
+    with pytest.raises(UserError, match="share 2 benchmarks: wiqa, wiqa-paragraph=no"):
+        load_measured(runs)
+    loaded = load_measured(runs, "wiqa-paragraph=no")
+    assert loaded[0].measures[0].interval.mean == 1
+    variants = load_measured([runs[0] / "eval" / "wiqa", runs[0] / "eval" / "wiqa-paragraph=no"])
+    assert [run.label for run in variants] == ["wiqa", "wiqa-paragraph=no"], "folders of results"
+
+
+def test_runs_without_a_shared_system_are_left_to_the_reader_of_rows(runs: list[Path], tmp_path: Path) -> None:
+    other = save_result(tmp_path / "other", accuracy([1]), bench="crepe")
+    assert load_measured([runs[0], other]) is None
+    with pytest.raises(UserError, match="scored only on wiqa, by their own scorers") as caught:
+        load_runs([runs[0], other])
+    assert "--bench wiqa" in str(caught.value.remedy)
+
+
+TIME = "2026-11-23T21-00-00.123456"
+
+
+def sample(number: int, *, hashed: str = "t", task_filter: str = "none", **metrics: Any) -> dict[str, Any]:
+    return {
+        "doc_id": number, "doc": {"question": f"Q{number}"}, "target": "a", "arguments": {"gen_args_0": {}},
+        "resps": [["a"]], "filtered_resps": ["a"], "filter": task_filter, "metrics": list(metrics),
+        "doc_hash": f"d{number}", "prompt_hash": "p", "target_hash": hashed, **metrics,
+    }  # fmt: skip
+
+
+def save(folder: Path, tasks: dict[str, list[dict[str, Any]]], results: dict[str, Any], time: str = TIME) -> Path:
+    model = folder / "org__model"
+    model.mkdir(parents=True, exist_ok=True)
+    for task, rows in tasks.items():
+        (model / f"samples_{task}_{time}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (model / f"results_{time}.json").write_text(json.dumps({"results": results, "model_name": "org/model"}))
+    return folder
+
+
+def arc(right: list[int], **more: Any) -> list[dict[str, Any]]:
+    return [sample(n, acc=float(value), acc_norm=1.0, **more) for n, value in enumerate(right)]
+
+
+def test_each_task_and_metric_is_a_measure_and_tasks_are_pooled_first(tmp_path: Path) -> None:
+    tasks = {"arc_easy": arc([1, 0, 0, 1]), "arc_challenge": arc([0, 1])}
+    folder = save(tmp_path / "a", tasks, {"arc_easy": {"acc,none": 0.5}, "arc_challenge": {"acc,none": 0.5}})
+    assert holds_samples(folder)
+    measures, told = read_samples_folder(folder)
+    found = {one.name: one.interval.mean for one in measures}
+    assert next(iter(found)) == "2 tasks, acc"
+    assert (found["2 tasks, acc"], found["arc_easy, acc"], found["arc_challenge, acc_norm"]) == (0.5, 0.5, 1)
+    assert told == {"system": "lm-eval", "model_name": "org/model"}
+
+
+def test_two_folders_are_compared_document_by_document(tmp_path: Path) -> None:
+    one = save(tmp_path / "sft", {"arc_easy": arc([1, 0, 0, 0])}, {})
+    other = save(tmp_path / "d2e", {"arc_easy": arc([1, 1, 1, 0])}, {})
+    runs = load_measured([one, other])
+    (_, score) = measure_scores(compare_results(runs))["arc_easy, acc", "documents"]
+    assert (score.rows, score.change.mean) == (4, 0.5)
+    hashed = load_measured([one, save(tmp_path / "other", {"arc_easy": arc([1, 1, 1, 0], hashed="u")}, {})])
+    with pytest.raises(UserError, match="different gold answers"):
+        compare_results(hashed)
+
+
+def test_a_metric_that_is_no_mean_of_documents_is_left_out(tmp_path: Path) -> None:
+    rows = [sample(n, exact_match=1.0, perplexity=2.0, f1=[0, 1], task_filter="strict") for n in range(3)]
+    results = {"gsm8k": {"exact_match,strict": 1.0, "perplexity,strict": 7.4}}
+    measures, _ = read_samples_folder(save(tmp_path, {"gsm8k": rows}, results))
+    assert [one.name for one in measures] == ["gsm8k, exact_match (strict)"]
+
+
+def test_of_several_times_the_last_is_read(tmp_path: Path) -> None:
+    save(tmp_path, {"arc_easy": arc([0, 0])}, {}, time="2026-01-01T00-00-00.0")
+    measures, _ = read_samples_folder(save(tmp_path, {"arc_easy": arc([1, 1])}, {}))
+    assert measures[0].interval.mean == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "holds no sample"), ("{", "line 1: not JSON"), ("{}", "not a sample of")]
+)
+def test_damaged_samples_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / f"samples_t_{TIME}.jsonl").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_samples_folder(tmp_path)
+
+
+def test_samples_of_two_models_must_be_chosen_from(tmp_path: Path) -> None:
+    for model in ("a", "b"):
+        (tmp_path / model).mkdir()
+        (tmp_path / model / f"samples_t_{TIME}.jsonl").write_text(json.dumps(sample(1, acc=1.0)))
+    with pytest.raises(UserError, match="samples of 2 models"):
+        read_samples_folder(tmp_path)

@@ -1,7 +1,8 @@
-"""Run folders are read together; those that do not fit or are damaged are refused."""
+"""Run folders are read together; those that do not fit, are damaged or were decoded differently are named."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs, only_subset, reference_first
+from tests.command import d2e, output_of, refusal_of
+from tests.eval.paper_runs import PAPER
+from tests.eval.paper_runs import run as paper_run
 from tests.factories import bench_rows, make_run, prediction, save_bench, story
 
 
@@ -20,7 +24,7 @@ def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
     assert [run.label for run in load_runs(runs)] == ["x/seed/run", "y/seed/run", "other"]
 
 
-def one(folder: Path, name: str = "run", count: int = 1, **changes: Any) -> Path:
+def scored(folder: Path, name: str = "run", count: int = 1, **changes: Any) -> Path:
     return make_run(folder / name, [prediction(n, True) for n in range(count)], **changes)
 
 
@@ -32,22 +36,26 @@ def rows_of(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "bench", "message"),
     [
-        (lambda f: [one(f), f / "." / "run"], None, "twice"),
-        (lambda f: [one(f, name, sha256=name * 64) for name in "ab"], None, "different benchmarks.*a{64}.*b{64}"),
-        (lambda f: [one(f, "a", 3), one(f, "b", 2)], None, "1 are in one only, such as 's2' of stories"),
+        (lambda f: [scored(f), f / "." / "run"], None, "twice"),
+        (lambda f: [scored(f, name, sha256=name * 64) for name in "ab"], None, "different benchmarks.*a{64}.*b{64}"),
+        (lambda f: [scored(f, "a", 3), scored(f, "b", 2)], None, "1 are in one only, such as 's2' of stories"),
         (
-            lambda f: [one(f, "a", 3), one(f, "b", 2, subset={"per_group": 2, "seed": 0, "of": 3})],
+            lambda f: [scored(f, "a", 3), scored(f, "b", 2, subset={"per_group": 2, "seed": 0, "of": 3})],
             None,
             "score all rows: add --max-samples 3 --overwrite to the d2e eval of .*b$",
         ),
-        (lambda f: [one(f, bench=bench) for bench in ("mini", "full")][:1], None, "full, mini"),
-        (lambda f: [one(f)], "left", "not scored on 'left', only on mini(.|\n)*d2e eval .*run --bench left"),
-        (lambda f: [one(f, "a", bench="left"), one(f, "b")], "left", "d2e eval .*b --bench data/left/test.parquet$"),
-        (lambda f: [one(f)], "piper", "d2e eval .*run --suite piper$"),
-        (lambda f: [one(f)], "piper-few_shot-completion", "--suite piper --setting few_shot --form completion$"),
-        (lambda f: [one(f)], "wiqa", "d2e eval .*run --bench wiqa$"),
+        (lambda f: [scored(f, bench=bench) for bench in ("mini", "full")][:1], None, "full, mini"),
+        (lambda f: [scored(f)], "left", "not scored on 'left', only on mini(.|\n)*d2e eval .*run --bench left"),
+        (
+            lambda f: [scored(f, "a", bench="left"), scored(f, "b")],
+            "left",
+            "d2e eval .*b --bench data/left/test.parquet$",
+        ),
+        (lambda f: [scored(f)], "piper", "d2e eval .*run --suite piper$"),
+        (lambda f: [scored(f)], "piper-few_shot-completion", "--suite piper --setting few_shot --form completion$"),
+        (lambda f: [scored(f)], "wiqa", "d2e eval .*run --bench wiqa$"),
         (lambda f: [rows_of(f / "own")], None, "holds rows, no run(.|\n)*d2e eval RUN --bench .*own, and give RUN"),
-        (lambda f: [one(f, name, bench=name) for name in ("one", "two")], None, "share no benchmark"),
+        (lambda f: [scored(f, name, bench=name) for name in ("one", "two")], None, "share no benchmark"),
         (lambda f: [f / "none"], None, "no such run folder"),
         (lambda f: [f], None, "no scores(.|\n)*d2e eval"),
         (lambda f: [make_run(f / "run", [prediction(1, True), prediction(1, False)])], None, "repeat"),
@@ -64,7 +72,7 @@ def test_runs_that_cannot_be_compared_are_refused(
 def test_the_benchmark_is_the_only_shared_one_or_the_chosen_one(tmp_path: Path) -> None:
     for name, benches in {"a": ["mini", "left"], "b": ["mini", "right"]}.items():
         for bench in benches:
-            one(tmp_path, name, bench=bench)
+            scored(tmp_path, name, bench=bench)
     assert compare_runs(load_runs([tmp_path / "a", tmp_path / "b"])).bench == "mini"
     assert load_runs([tmp_path / "a"], "left")[0].scores.bench.name == "left"
 
@@ -76,7 +84,7 @@ def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"predictions\.jsonl: was changed; scores\.json has its SHA-256"):
         load_runs([run])
     with pytest.raises(UserError, match=r"scores\.json.*model"):
-        load_runs([one(tmp_path, "third", model=None)])
+        load_runs([scored(tmp_path, "third", model=None)])
 
 
 def test_a_checkpoint_is_named_by_its_run(tmp_path: Path) -> None:
@@ -104,3 +112,60 @@ def test_one_subset_s_samples_can_be_compared_alone(tmp_path: Path) -> None:
     runs = load_runs([make_run(tmp_path / "untagged", [prediction(1, True)])])
     with pytest.raises(UserError, match="--subset conflict: mini has none; expected rows with the field `subset`"):
         only_subset(runs, "conflict")
+
+
+PLAIN = {"alpha": 0.0, "max_new_tokens": 16, "dtype": "float32", "prompt_set": f"default, sha256 {'a' * 64}"}
+ROWS = [prediction(number, number % 2 == 0) for number in range(6)]
+
+
+def made(folder: Path, name: str, **fingerprint: Any) -> Path:
+    return make_run(folder / name, ROWS, engine="transformers", model="m", fingerprint={**PLAIN, **fingerprint})
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"alpha": 0.5}, "decoding plainly (a), debiased with α = 0.5 (b)"),
+        ({"max_new_tokens": 32}, "max_new_tokens 16 (a), 32 (b)"),
+        ({"dtype": "bfloat16"}, "dtype float32 (a), bfloat16 (b)"),
+        ({"prompt_set": f"default, sha256 {'b' * 64}"}, "prompt_set default, sha256 aaaaaaaa… (a)"),
+        ({"form": "completion"}, "form chat (a), completion (b)"),
+        ({"alpha": None, "decoder": "cad:weight=1"}, "with cad:weight=1 (b)"),
+        ({"demonstrations": "sha256 " + "c" * 64}, "demonstrations none (a), sha256 cccccccc… (b)"),
+        ({"model": "sha256:" + "d" * 64}, "weights of m none (a), sha256:dddddddd… (b)"),
+    ],
+)
+def test_a_difference_is_named_and_refused_with_strict(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    runs = [made(tmp_path, "a"), made(tmp_path, "b", **other)]
+    assert said in " ".join(output_of("compare", *runs).split())
+    error = " ".join(refusal_of("compare", *runs, "--strict").split())
+    assert said in error
+    assert error.count("error:") == 1
+    assert d2e("compare", *runs, "--json", tmp_path / "found.json") == 0
+    assert len(json.loads((tmp_path / "found.json").read_text())["decoding"]["differs"]) == 1
+    page = tmp_path / "page.html"
+    assert said in " ".join(output_of("report", *runs, "--out", page).split())
+    assert "Decoded differently" in page.read_text("utf-8")
+    assert "--strict" in refusal_of("report", *runs, "--out", page, "--strict")
+
+
+def test_equal_decoding_is_not_mentioned_and_passes_strict(tmp_path: Path) -> None:
+    output = output_of("compare", made(tmp_path, "a"), made(tmp_path, "b"), "--strict")
+    assert "ecod" not in output
+
+
+def test_what_old_results_do_not_record_is_unknown(tmp_path: Path) -> None:
+    new, foreign = (paper_run(tmp_path / name, PAPER, fingerprint=PLAIN) for name in ("new", "theirs"))
+    (foreign / "eval/piper/predictions.decoding.json").unlink()
+    for verb in ("table", "compare"):
+        assert "Decoding unknown: theirs." in output_of(verb, new, foreign)
+        assert "--strict" in refusal_of(verb, new, foreign, "--strict")
+
+
+def test_a_paper_table_has_the_same_note(tmp_path: Path) -> None:
+    runs = [
+        paper_run(tmp_path / name, PAPER, engine="transformers", fingerprint={**PLAIN, "max_new_tokens": tokens})
+        for name, tokens in (("a", 16), ("b", 32))
+    ]
+    assert "Decoded differently: max_new_tokens 16 (a), 32 (b)." in output_of("table", *runs)
+    assert "max_new_tokens 16 (a), 32 (b)" in " ".join(refusal_of("table", *runs, "--strict").split())

@@ -16,9 +16,9 @@ from eval.compare.verdicts import markdown_text, terminal_text, verdicts
 from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
-from tests.command import d2e, output_of, refusal_of
+from tests.command import output_of
 from tests.eval.compare.rows import habit_rows
-from tests.factories import choice, make_run, prediction, reply, story
+from tests.factories import choice, make_run, prediction, story
 
 
 def says(positive: int, negative: int) -> list[Prediction]:
@@ -141,60 +141,6 @@ def runs(tmp_path: Path) -> list[Path]:
     return [make_run(tmp_path / name, habit_rows(*right)) for name, right in rights.items()]
 
 
-def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path]) -> None:
-    tables = comparison_tables(compare_runs(load_runs(runs)))
-    scores, answers, changes = (table.rows()[-1] for table in tables[:3])
-    assert [cell.split()[0] for cell in scores[1:]] == ["97.5", "75.0", "22.5"]
-    assert [cell.split()[0] for cell in answers[1:]] == ["25.0", "25.0", "75.0", "25.0", "0.0", "0.0"]
-    assert [changes[place].split()[0] for place in (1, 3, 4)] == ["+12.5", "+35.0", "<0.001"]
-    output = output_of("compare", *runs)
-    assert all(cell in output for cell in (*scores, *answers, *changes))
-    assert "habit, temporal, qa (80)" not in output, "tables by group are shown with --groups"
-    assert "habit, temporal, qa (80)" in output_of("compare", *runs, "--groups")
-    assert "habit, temporal, qa (80)" in output_of("compare", *runs, "--wide")
-
-
-def test_the_output_ends_with_a_verdict_a_run(runs: list[Path]) -> None:
-    *_, first, second = output_of("compare", *runs).splitlines()
-    assert first.startswith("d2e against sft: conflict -40.0 [-")
-    assert first.endswith(": uses the context less")
-    assert second.startswith("teacher against sft: conflict +35.0 [+")
-    assert second.endswith(": uses the context more")
-    output = output_of("compare", *runs, "--reference", "d2e")
-    assert "sft against d2e: conflict +40.0" in output
-    assert "teacher against d2e: conflict +75.0" in output
-
-
-def test_several_datasets_have_a_block_each_and_the_verdict_is_on_their_average(tmp_path: Path) -> None:
-    others = [story(500 + n, "irrelevant", "garage", habit="garage") for n in range(20)]
-    for name, right in (("sft", (38, 20)), ("sft-of-a-longer-name", (40, 12))):
-        rows = [*habit_rows(*right), *habit_rows(*right, dataset="matres_narrative"), *others, prediction(1, True)]
-        make_run(tmp_path / name, rows)
-    output = output_of("compare", tmp_path / "sft", tmp_path / "sft-of-a-longer-name")
-    lines = output.splitlines()
-    assert [line.split()[0] for line in lines[lines.index("average") + 1 :][:2]] == ["sft", "sft-of-a-longer-name"]
-    assert "1 untagged sample is left out" in output
-    assert "Verdicts are about 80 conflict and 80 aligned samples (average)" in output
-    assert "100.0 [83.2, 100.0]" in output, "irrelevant rows have a column"
-
-
-def test_one_subset_alone_and_a_subset_that_there_is_not(runs: list[Path]) -> None:
-    output = output_of("compare", *runs, "--subset", "conflict")
-    assert "gap" not in output
-    assert output.splitlines()[-1].endswith("uses the context more")
-    error = refusal_of("compare", *runs, "--subset", "unanswerable")
-    assert "--subset unanswerable: mini has none; expected aligned (40 samples), conflict (40 samples)" in error
-    assert error.count("error:") == 1
-
-
-def test_the_json_has_the_subsets(runs: list[Path], tmp_path: Path) -> None:
-    assert d2e("compare", *runs, "--json", tmp_path / "tagged.json") == 0
-    rows = json.loads((tmp_path / "tagged.json").read_text())["scores"]
-    own = {(r["subset"], r["measure"]): r for r in rows if r["part"] == "subsets" and r["run"] == "teacher"}
-    assert own["gap", "accuracy"]["mean"] == pytest.approx(0.225)
-    assert own["conflict", "accuracy"]["adjusted_p"] < 0.05
-
-
 def test_runs_of_another_model_than_the_one_whose_habits_are_tagged_are_named(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, habit_rows(39, 16), model=name, tagged_by=["me"]) for name in ("me", "other")]
     assert "Subsets by the habit of me; other is of another model." in " ".join(output_of("compare", *runs).split())
@@ -210,25 +156,33 @@ def test_one_run_s_table_has_a_row_a_subset_and_one_for_the_gap() -> None:
     assert subset_tables(score_predictions([prediction(1, True)])) == []
 
 
-def test_quiet_keeps_tables_and_verdicts_without_explanations(runs: list[Path]) -> None:
-    loud, quiet = (output_of("compare", *map(str, runs), *more) for more in ((), ("--quiet",)))
-    assert {line for line in quiet.splitlines() if line[:4] in ("sft ", "d2e ")} <= {*loud.splitlines()}
-    assert "By subset (" in quiet
+def test_subsets_have_a_row_a_run_with_both_accuracies_and_the_gap_and_a_verdict_each(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    tables = comparison_tables(compare_runs(load_runs(runs)))
+    scores, answers, changes = (table.rows()[-1] for table in tables[:3])
+    assert [cell.split()[0] for cell in scores[1:]] == ["97.5", "75.0", "22.5"]
+    assert [cell.split()[0] for cell in answers[1:]] == ["25.0", "25.0", "75.0", "25.0", "0.0", "0.0"]
+    assert [changes[place].split()[0] for place in (1, 3, 4)] == ["+12.5", "+35.0", "<0.001"]
+    output = output_of("compare", *runs, "--json", tmp_path / "tagged.json")
+    assert all(cell in output for cell in (*scores, *answers, *changes))
+    first, second = output.splitlines()[-2:]
+    assert (first.endswith(": uses the context less"), second.endswith(": uses the context more")) == (True, True)
+    assert first.startswith("d2e against sft: conflict -40.0 [-")
+    rows = json.loads((tmp_path / "tagged.json").read_text())["scores"]
+    own = {(r["subset"], r["measure"]): r for r in rows if r["part"] == "subsets" and r["run"] == "teacher"}
+    assert own["gap", "accuracy"]["mean"] == pytest.approx(0.225)
+    assert own["conflict", "accuracy"]["adjusted_p"] < 0.05
+
+
+def test_options_choose_the_reference_the_subset_and_how_much_is_shown(runs: list[Path]) -> None:
+    output = output_of("compare", *runs)
+    assert "teacher against d2e: conflict +75.0" in output_of("compare", *runs, "--reference", "d2e")
+    assert "gap" not in output_of("compare", *runs, "--subset", "conflict")
+    assert "habit, temporal, qa (80)" not in output, "tables by group are shown with --groups"
+    for option in ("--groups", "--wide"):
+        assert "habit, temporal, qa (80)" in output_of("compare", *runs, option)
+    quiet = output_of("compare", *runs, "--quiet")
+    assert {line for line in quiet.splitlines() if line[:4] in ("sft ", "d2e ")} <= {*output.splitlines()}
     assert "d2e against sft: conflict " in quiet
-    assert "gap = aligned − conflict" in loud
-    for explanation in ("gap = aligned", "Zhou et", "Verdict with"):
-        assert explanation not in quiet
-
-
-def test_faithfulness_stands_beside_the_gap_with_a_star_at_each_difference(tmp_path: Path) -> None:
-    rows = {
-        name: [reply(n, said, subset=("aligned", "conflict")[n % 2], habit=["60"]) for n in range(40)]
-        for name, said in (("base", "Ask my aunt."), ("tuned", "Within 30 days."))
-    }
-    runs = [make_run(tmp_path / name, own) for name, own in rows.items()]
-    printed = output_of("compare", *runs)
-    assert printed.index("gap") < printed.index("in context"), "a benchmark about subsets"
-    assert "100.0 [91.2, 100.0] *" in printed
-    wide = output_of("compare", *runs, "--wide")
-    heads = [line for line in wide.splitlines() if "context recall" in line and "run" in line]
-    assert len(heads) == 2, "scores and differences have a table each, so that both fit a page"
+    assert ("gap = aligned − conflict" in output, "gap = aligned" in quiet) == (True, False)

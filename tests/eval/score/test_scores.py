@@ -1,4 +1,4 @@
-"""Groups, means, label shares and measures by subset, each against a case worked out by hand."""
+"""Scores against cases worked out by hand: groups, means, label shares, subsets, and shares of words."""
 
 from __future__ import annotations
 
@@ -9,19 +9,29 @@ import pytest
 from pydantic import ValidationError
 
 from d2e_sft.util.errors import UserError
+from eval.score.faithfulness import (
+    answer_in_context,
+    claim_overlap,
+    context_recall,
+    lacks_answer,
+    refuses,
+    word_measures,
+)
 from eval.score.frame import AVERAGE, BOTH
 from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction, ScoredOption
 from eval.score.scores import DatasetSubsets, RunScores, headline, score_predictions
+from eval.score.scoring import score_output
+from tests.chat_samples import chat_sample
 from tests.factories import choice, prediction, story
 
 
-def scores_of(predictions: Sequence[Prediction]) -> dict[str, Any]:
+def content_of(predictions: Sequence[Prediction]) -> dict[str, Any]:
     return score_predictions(predictions).content()
 
 
 def test_groups_stand_in_order_of_appearance_with_their_own_means() -> None:
-    scores = scores_of([choice(1, True), prediction(2, False), choice(3, True), prediction(4, True)])
+    scores = content_of([choice(1, True), prediction(2, False), choice(3, True), prediction(4, True)])
     assert [(g["dataset"], g["relation"], g["format"], g["n"]) for g in scores["groups"]] == [
         ("kitchen", "causal", "scq", 2),
         ("stories", "temporal", "nli", 2),
@@ -30,14 +40,14 @@ def test_groups_stand_in_order_of_appearance_with_their_own_means() -> None:
 
 
 def test_overall_weighs_samples_alike_and_macro_weighs_groups_alike() -> None:
-    scores = scores_of([choice(1, True), prediction(2, False), prediction(3, False), prediction(4, False)])
+    scores = content_of([choice(1, True), prediction(2, False), prediction(3, False), prediction(4, False)])
     assert scores["overall"]["exact_match"]["mean"] == 0.25
     assert scores["overall"]["n"] == 4
     assert scores["macro"] == {"groups": 2, "mean": 0.5, "exact_match": 0.5, "f1": 0.5}
 
 
 def test_the_mean_is_that_of_exact_match_and_f1_of_each_sample() -> None:
-    group = scores_of([choice(1, True), choice(2, False, f1=0.5), choice(3, False)])["groups"][0]
+    group = content_of([choice(1, True), choice(2, False, f1=0.5), choice(3, False)])["groups"][0]
     assert group["mean"]["mean"] == pytest.approx((1 + 0.25 + 0) / 3)
     assert 0.0 < group["mean"]["low"] < 0.1
     assert 0.9 < group["mean"]["high"] < 1.0
@@ -45,7 +55,7 @@ def test_the_mean_is_that_of_exact_match_and_f1_of_each_sample() -> None:
 
 def test_a_relation_averages_its_groups_and_not_its_samples() -> None:
     others = [choice(n, False, dataset="pantry") for n in range(5)]
-    scores = scores_of([choice(1, True), *others, prediction(1, True)])
+    scores = content_of([choice(1, True), *others, prediction(1, True)])
     assert scores["relations"] == [
         {"relation": "causal", "groups": 2, "mean": 0.5, "exact_match": 0.5, "f1": 0.5},
         {"relation": "temporal", "groups": 1, "mean": 1.0, "exact_match": 1.0, "f1": 1.0},
@@ -55,14 +65,14 @@ def test_a_relation_averages_its_groups_and_not_its_samples() -> None:
 def test_a_dataset_that_is_called_like_an_average_keeps_its_rows_apart() -> None:
     rows = [story(n, subset, "garage", dataset=name) for name in ("average", "b") for n, subset in enumerate(BOTH)]
     wrong = [story(n, subset, "barn", dataset="c") for n, subset in enumerate(BOTH)]
-    scores = scores_of([*rows, *wrong])
+    scores = content_of([*rows, *wrong])
     named = {one["dataset"]: one["balanced"]["mean"] for one in scores["subsets"]}
     assert named == {"average (dataset)": 1, "b": 1, "c": 0, AVERAGE: pytest.approx(2 / 3)}
 
 
 def test_set_accuracy_is_that_of_mcq_alone() -> None:
     reordered = choice(1, True, format="mcq", exact_match=0.0, f1=1.0, set_accuracy=1.0)
-    scores = scores_of([reordered, choice(2, False, format="mcq", set_accuracy=0.0), choice(3, True)])
+    scores = content_of([reordered, choice(2, False, format="mcq", set_accuracy=0.0), choice(3, True)])
     assert scores["groups"][0]["set_accuracy"]["mean"] == 0.5
     assert scores["groups"][0]["exact_match"]["mean"] == 0.0
     assert "set_accuracy" not in scores["groups"][1]
@@ -73,23 +83,23 @@ def test_events_are_averaged_over_the_answers_that_have_them() -> None:
     right = EventScores(token_f1=1, event_f1=1, hit_at_1=1, exact_match=1)
     wrong = EventScores(token_f1=0.5, event_f1=0, hit_at_1=0, exact_match=0)
     samples = [choice(number, True, events=own) for number, own in enumerate((right, wrong, None))]
-    group = scores_of(samples)["groups"][0]
+    group = content_of(samples)["groups"][0]
     assert group["events"]["n"] == 2
     assert (group["events"]["token_f1"]["mean"], group["events"]["hit_at_1"]["mean"]) == (0.75, 0.5)
-    assert "events" not in scores_of(samples[2:])["groups"][0]
+    assert "events" not in content_of(samples[2:])["groups"][0]
 
 
 def test_label_shares_count_outputs_without_a_label_as_other() -> None:
     unparsed = prediction(3, False, output="hm", answer=["hm"], extraction="none", gold=["negative"])
-    scores = scores_of([prediction(1, True), prediction(2, True), unparsed, prediction(4, False)])
+    scores = content_of([prediction(1, True), prediction(2, True), unparsed, prediction(4, False)])
     assert scores["groups"][0]["label_shares"] == {"positive": 0.5, "negative": 0.25, "other": 0.25}
     assert scores["groups"][0]["gold_shares"] == {"positive": 0.75, "negative": 0.25}
-    assert "label_shares" not in scores_of([choice(1, True)])["groups"][0]
+    assert "label_shares" not in content_of([choice(1, True)])["groups"][0]
 
 
 def test_extraction_shares_are_given_for_each_group_and_for_all() -> None:
     rows = [prediction(1, True), prediction(2, False, extraction="none"), choice(3, True, extraction="lenient")]
-    scores = scores_of([*rows, choice(4, True, extraction="lenient")])
+    scores = content_of([*rows, choice(4, True, extraction="lenient")])
     assert scores["groups"][0]["extraction"] == {"strict": 0.5, "lenient": 0.0, "none": 0.5}
     assert scores["overall"]["extraction"] == {"strict": 0.25, "lenient": 0.5, "none": 0.25}
 
@@ -240,3 +250,123 @@ def test_a_likelihood_over_no_tokens_is_refused(field: str) -> None:
     """Its mean would divide by zero."""
     with pytest.raises(ValidationError, match=field):
         ScoredOption(**{"option": "a cup", "logprob": -1.0, "tokens": 2, "characters": 5, field: 0})
+
+
+CONTEXT = "Goods may be returned within 30 days. A receipt is needed."
+
+
+@pytest.mark.parametrize(
+    ("answer", "share"),
+    [
+        ("Within 30 days.", 1.0),  # within, 30, days
+        ("Within 60 days, with the receipt!", 3 / 4),  # within, days, receipt; not 60
+        ("Ask my aunt.", 0.0),
+        ("That is it.", None),  # function words alone
+    ],
+)
+def test_answer_in_context(answer: str, share: float | None) -> None:
+    assert answer_in_context(answer, CONTEXT) == share
+
+
+def test_context_recall_asks_for_the_gold_words_of_the_context_alone() -> None:
+    gold = ["Gladly: 30 days, with a receipt."]  # 30, days, receipt are the context's; gladly is not
+    assert context_recall("30 days it is", gold, CONTEXT) == pytest.approx(2 / 3)
+    assert context_recall("Gladly!", gold, CONTEXT) == 0
+    assert context_recall("30", ["Gladly!"], CONTEXT) is None
+    assert context_recall("a receipt", ["30 days", "receipt"], CONTEXT) == 1, "the nearest accepted answer counts"
+
+
+@pytest.mark.parametrize(
+    ("answer", "share"),
+    [
+        ("Within 30 days.", 1.0),
+        ("A receipt is returned.", 1 / 2),  # both words are in the context, in two sentences
+        ("Within 30 days. Ask my aunt.", (1 + 0) / 2),
+        ("That is it.", None),
+    ],
+)
+def test_claim_overlap_wants_the_words_of_a_sentence_in_one_place(answer: str, share: float | None) -> None:
+    assert claim_overlap(answer, CONTEXT) == share
+
+
+def test_a_long_qa_answer_is_shown_as_containing_the_accepted_one() -> None:
+    context = "Many models of computation exist. The most commonly used model is the Turing machine."
+    said = "The most common model of a computer is the Turing machine."
+    answer = story(1, None, said, gold=["Turing machine", "the Turing machine"], context=context, habit=[])
+    assert answer.exact_match == 0
+    found = word_measures(answer)
+    assert (found["contained"], found["context_recall"]) == (1, 1)
+    assert found["answer_in_context"] == 4 / 6, "most, model, turing, machine; not common, computer"
+    assert found["claim_overlap"] == 4 / 6
+    assert "refusal" not in found
+    assert word_measures(answer.model_copy(update={"answer": ["a machineTuring machines"]}))["contained"] == 0
+    (group,) = score_predictions([answer]).groups
+    assert (group.faithfulness["n"], group.faithfulness["contained"].mean) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("gold", "subset", "lacks"),
+    [
+        (["the garage"], None, False),
+        (["the attic"], None, True),
+        (["the attic", "barn"], None, False),
+        (["yes"], None, False),  # has no words to look for
+        (["unknown"], "unanswerable", True),
+        (["garage"], "unanswerable", True),
+        (["the attic"], "irrelevant", False),
+    ],
+)
+def test_a_context_lacks_the_answer_if_it_is_tagged_so_or_has_none_of_its_words(
+    gold: list[str], subset: str | None, lacks: bool
+) -> None:
+    assert lacks_answer(story(1, subset, "kitchen", gold=gold)) == lacks
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("The context does not say.", True),
+        ("It isn't mentioned in the text.", True),
+        ("I don't know", True),
+        ("This cannot be determined from the passage.", True),
+        ("Unknown", True),
+        ("There is not enough information.", True),
+        ("the attic", False),
+        ("It is no longer in the barn", False),
+        ("He did not come", False),
+        ("", False),
+    ],
+)
+def test_refusals(answer: str, said: bool) -> None:
+    assert refuses(answer) == said
+
+
+def test_right_and_wrong_refusals_and_the_rest() -> None:
+    rows = [story(n, None, said, gold=["attic"]) for n, said in enumerate(["Not known.", "kitchen", "garage", "barn"])]
+    rows += [story(9, None, "not known"), story(10, "unanswerable", "nobody can tell", gold=["nobody can tell"])]
+    scores = score_predictions(rows).groups[0].faithfulness
+    assert (scores["n"], scores["lacking"], scores["refusal"].mean) == (6, 5, 2 / 5)
+    assert (scores["false_refusal"].mean, scores["answered"].mean) == (1, 0)
+    # The benchmark's own refusal is one on all rows, also where it is no usual phrase.
+    rows = [story(n, "gold", said) for n, said in enumerate(["N/A.", "the garage", "kitchen", "not known"])]
+    rows += [story(9 + n, "unanswerable", said, gold=["n/a"]) for n, said in enumerate(["n/a", "garage", "unknown"])]
+    scores = score_predictions(rows).groups[0].faithfulness
+    shares = [scores[name].mean for name in ("refusal", "false_refusal", "answered")]
+    assert shares == pytest.approx([2 / 3, 2 / 4, 1 / 4])
+    assert "false_refusal" not in score_predictions(rows[:4]).groups[0].faithfulness, "no row has a refusal as answer"
+
+
+def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one() -> None:
+    said = "<think>hm</think>\nYes, I can.\nWithin 30 days, dear customer."
+    prediction = score_output(chat_sample(context=CONTEXT, answers=["Within 30 days."]), said, "")
+    assert prediction.answer == ["Yes, I can.\nWithin 30 days, dear customer."]
+    assert (prediction.extraction, prediction.right, prediction.exact_match) == ("strict", True, 0)
+    scores = score_predictions([prediction])
+    faithful = scores.groups[0].faithfulness
+    assert faithful["answer_in_context"].mean == pytest.approx(3 / 5)  # 30, days, within; not dear, customer
+    assert faithful["context_recall"].mean == 1
+
+
+def test_rows_of_other_formats_and_without_context_have_none() -> None:
+    bare = score_output(chat_sample(context=""), "At nine.", "")
+    assert score_predictions([choice(1, True), prediction(2, True), bare]).overall.faithfulness is None

@@ -88,35 +88,6 @@ def test_the_page_opens_with_an_answered_example_and_only_its_server_is_contacte
     assert asked == {"/", "/answer"}
 
 
-def test_typed_text_and_the_slider_change_the_answers(tab: Tab, answerer: Answerer) -> None:
-    tab.type_into("#context", "Hail fell.")
-    tab.type_into("#question", "What fell?")
-    set_to(tab, "alpha", "1.2")
-    asked = Question("qa", "Hail fell.", "What fell?")
-    assert answered(tab) == expected(answerer, asked, 1.2) != expected(answerer, asked)
-    assert "Debiased, α = 1.2" in tab.text()
-    assert "Expected:" not in tab.text(), "the example's answer is none to a question of one's own"
-
-
-def test_a_format_with_options_shows_their_field(tab: Tab, answerer: Answerer) -> None:
-    assert not tab.evaluate("document.getElementById('options').checkVisibility()")
-    tab.evaluate("document.querySelector('#format input[value=scq]').click()")
-    tab.type_into("#options", "The power failed\nIt was Monday")
-    asked = Question("scq", OWN_EXAMPLES[0].context, OWN_EXAMPLES[0].question, "The power failed\nIt was Monday")
-    assert answered(tab) == expected(answerer, asked)
-    tab.evaluate("document.querySelector('#format input[value=nli]').click()")
-    assert "Hypothesis" in tab.text()
-
-
-def test_an_expected_answer_and_an_instruction_of_ones_own_are_used(tab: Tab, answerer: Answerer) -> None:
-    tab.evaluate("document.querySelector('details').open = true")
-    for field, text in (("expected", "hail"), ("question", "What fell?"), ("instruction", "Answer in French.")):
-        tab.type_into(f"#{field}", text)
-    asked = Question("qa", OWN_EXAMPLES[0].context, "What fell?", instruction="Answer in French.")
-    assert answered(tab) == expected(answerer, asked)
-    assert "Expected: hail" in tab.text()
-
-
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Decoding that ends only when it is given up; set once it is."""
@@ -168,3 +139,23 @@ def test_the_server_of_the_page_has_the_routes_of_serve_and_refuses_other_forms(
         assert (refused.status_code, "not the page's form" in refused.text) == (400, True)
     for others in ({}, {**kind, "Origin": "null"}, {**kind, "Origin": "http://localhost:1"}, {"Host": "evil.example"}):
         assert httpx.post(f"{address}/answer", content=b"{}", headers=others).status_code in (403, 415)
+
+
+def test_all_that_is_typed_and_chosen_changes_the_answers(tab: Tab, answerer: Answerer) -> None:
+    tab.evaluate("document.querySelector('details').open = true")
+    typed = {"context": "Hail fell.", "question": "What fell?", "expected": "hail", "instruction": "Answer in French."}
+    for field, text in typed.items():
+        tab.type_into(f"#{field}", text)
+    set_to(tab, "alpha", "1.2")
+    asked = Question("qa", "Hail fell.", "What fell?", instruction="Answer in French.")
+    assert answered(tab) == expected(answerer, asked, 1.2) != expected(answerer, asked)
+    assert "Debiased, α = 1.2" in tab.text()
+    assert "Expected: hail" in tab.text()
+    tab.type_into("#expected", "")
+    assert not tab.evaluate("document.getElementById('options').checkVisibility()")
+    tab.evaluate("document.querySelector('#format input[value=scq]').click()")
+    tab.type_into("#options", "Hail\nIt was Monday")
+    choice = Question("scq", "Hail fell.", "What fell?", "Hail\nIt was Monday", instruction="Answer in French.")
+    assert answered(tab) == expected(answerer, choice, 1.2)
+    tab.evaluate("document.querySelector('#format input[value=nli]').click()")
+    assert "Hypothesis" in tab.text()
