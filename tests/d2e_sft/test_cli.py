@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import d2e_sft
 from d2e_sft import cli
 from d2e_sft.cli import d2e
 from tests.command import call, output_of, refusal_of, verbs
@@ -95,3 +96,18 @@ def test_the_option_for_a_key_may_have_it_but_no_error_shows_it(monkeypatch: pyt
     assert called.status == 2
     assert "[D2E_API_KEY]" in called.err
     assert "0123456789" not in called.err
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    heavy = ("torch", "transformers", "pydantic", "yaml", "datasets")
+    code = f"import d2e_sft, sys; dir(d2e_sft); print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_name_is_where_it_is_said_to_be() -> None:
+    assert {"D2ETrainer", "D2EConfig", "load_model", "generate_debiased", "EventSample"} <= set(d2e_sft.__all__)
+    for name in d2e_sft.__all__:
+        assert getattr(d2e_sft, name).__name__ == name
+        assert name in dir(d2e_sft)
+    with pytest.raises(AttributeError, match="no attribute 'D3ETrainer'"):
+        d2e_sft.D3ETrainer  # noqa: B018

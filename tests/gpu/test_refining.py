@@ -14,7 +14,7 @@ def test_scores_of_contexts_are_those_of_single_forwards_on_a_cpu(
     machine: Machine, tmp_path: Path, record_property: pytest.RecordProperty, dtype: str
 ) -> None:
     scorers = pytest.importorskip("data_builders.refine.likelihood")
-    from tests.data_builders.refine.test_answer_scores import CONTEXTS, MCQ, NLI, QA, SCQ, naive
+    from tests.data_builders.refine.test_likelihood import CONTEXTS, MCQ, NLI, QA, SCQ, naive_score
     from tests.tiny import tiny_tokenizer
 
     model, tokenizer = machine.model("qwen3-0.6b", layers=2), tiny_tokenizer()
@@ -23,7 +23,7 @@ def test_scores_of_contexts_are_those_of_single_forwards_on_a_cpu(
     scorer, errors = scorers.AnswerScorer(str(tmp_path), dtype), []
     model.cpu()
     for sample in (QA, SCQ, MCQ, NLI):
-        expected = [naive(model, tokenizer, sample, context) for context in CONTEXTS]
+        expected = [naive_score(model, tokenizer, sample, context) for context in CONTEXTS]
         found = scorer.scores(sample, CONTEXTS)
         size = max(map(abs, expected))
         errors += [abs(one - other) / size for one, other in zip(found, expected, strict=True)]

@@ -1,7 +1,8 @@
-"""Options of decoding, and functions of the user's own."""
+"""Options of decoding, and the reference of keys, which is made from the code."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ import pytest
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig, describe
 from d2e_sft.config.functions import load_function
+from d2e_sft.config.lookup import bundled_recipes, require_recipe
+from d2e_sft.config.recipe import Recipe, flat, unresolved_yaml
+from d2e_sft.config.reference import as_markdown, explain, json_schema, recipe_keys
+from d2e_sft.util.files import load_yaml
+from tests.command import output_of
 
 
 @pytest.mark.parametrize(
@@ -81,3 +87,69 @@ def test_it_is_found_in_the_working_folder_and_in_packages_there(folder: Path) -
 def test_an_installed_module_comes_before_one_of_the_same_name_here(folder: Path) -> None:
     (folder / "fractions.py").write_text("gcd = None\n", encoding="utf-8")
     assert load_function("fractions:Fraction", "decoder")(1, 2) == 0.5
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "recipe-keys.md"
+
+
+def test_every_key_of_a_resolved_recipe_is_there_with_its_default_and_a_meaning() -> None:
+    recipe = Recipe.model_validate({"model": {"lora": {}}, "data": {"train": "x"}, "train": {"output_dir": "y"}})
+    keys = {key.name: key for key in recipe_keys() if not key.is_section}
+    resolved = dict(flat(recipe.model_dump()))
+    assert keys.keys() - {"model.lora"} == resolved.keys()
+    assert {name for name, key in keys.items() if key.default is None} == {"data.train", "train.output_dir"}
+    for name, key in keys.items():
+        assert key.meaning.endswith((".", "…")), name
+        if key.default is not None and name != "model.lora":
+            read = load_yaml(key.default)
+            # A tracker's empty list and numbers in another writing: the value counts.
+            assert (float(read) if isinstance(resolved[name], float) else read) == resolved[name], name
+
+
+def test_a_key_is_found_by_its_name_its_end_and_its_section() -> None:
+    assert [key.name for key in explain("train.optim")] == ["train.optim"]
+    assert [key.name for key in explain("alpha")] == ["d2e.alpha", "eval.alpha"]
+    assert explain("use_dora") == explain("model.lora.use_dora")
+    lora = [key.name for key in explain("model.lora")]
+    assert lora[0] == "model.lora"
+    assert "model.lora.use_rslora" in lora
+    assert "data.train" in [key.name for key in explain("data")]
+
+
+def test_the_page_in_the_docs_is_of_the_keys_as_they_are() -> None:
+    assert PAGE.read_text(encoding="utf-8") == as_markdown(), "run python docs/recipe_keys.py"
+
+
+def test_the_schema_takes_every_bundled_recipe_and_knows_every_key() -> None:
+    schema = json.loads(output_of("recipes", "schema"))
+    assert schema == json_schema()
+    for name in bundled_recipes():
+        assert_fits(load_yaml(unresolved_yaml(require_recipe(name))), schema, schema)
+    with pytest.raises(AssertionError):
+        assert_fits({"train": {"learing_rate": 1}}, schema, schema)
+    with pytest.raises(AssertionError):
+        assert_fits({"train": {"packing": "none"}}, schema, schema)
+
+
+def assert_fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> None:
+    """The part of JSON Schema that the recipe's needs: references, alternatives, objects, types and enumerations."""
+    if "$ref" in schema:
+        return assert_fits(value, whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
+    if "anyOf" in schema:
+        errors = []
+        for option in schema["anyOf"]:
+            try:
+                return assert_fits(value, option, whole)
+            except AssertionError as error:
+                errors.append(error)
+        raise AssertionError(errors)
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    if schema.get("type") in kinds:
+        assert isinstance(value, kinds[schema["type"]]), (value, schema)  # type: ignore[arg-type]
+    if schema.get("type") == "null":
+        assert value is None
+    assert value in schema.get("enum", [value])
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        assert key in schema["properties"], f"{key} is not among {list(schema['properties'])}"
+        assert_fits(inner, schema["properties"][key], whole)
+    return None

@@ -1,4 +1,4 @@
-"""`d2e push` against a stand-in of the Hub."""
+"""`d2e push` and `d2e pull` against a stand-in of the Hub."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from d2e_sft.hub.export import export
+from d2e_sft.model.loading import load_model
 from tests.command import output_of, refusal_of
 from tests.d2e_sft.hub.runs import content_of, make_run
 from tests.factories import seal_run
-from tests.hub_server import TOKEN, HubServer
+from tests.hub_server import TOKEN, HubServer, commit_of
 
 NAME = "team/tiny"
 
@@ -142,3 +143,48 @@ def test_an_adapter_whose_base_only_this_machine_has_is_not_pushed(hub: HubServe
     assert not hub.asked("POST", "/api/repos")
     output_of("push", run, NAME, "--merge")
     assert "adapter_config.json" not in hub.files[NAME]
+
+
+NAME_CLIENT = "team/tiny"
+
+
+def test_files_of_another_version_are_not_part_of_the_download(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    output_of("push", run, NAME_CLIENT)
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "adapter_config.json").write_text("{}")
+    (tmp_path / "out.partial" / "config.json").write_text("{}")
+    output_of("pull", NAME_CLIENT, tmp_path / "out")
+    assert content_of(tmp_path / "out") == hub.files[NAME_CLIENT]
+
+
+def test_a_model_that_was_pulled_is_replaced_if_asked(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    output_of("push", run, NAME_CLIENT)
+    out = tmp_path / "models" / "tiny"
+    output_of("pull", NAME_CLIENT, out)
+    (out / "of-before.txt").write_text("an earlier version")
+    hub.requests.clear()
+    assert "add --overwrite" in refusal_of("pull", NAME_CLIENT, out)
+    assert not hub.requests
+    output_of("pull", NAME_CLIENT, out, "--overwrite")
+    assert content_of(out.parent) == {f"tiny/{name}": content for name, content in hub.files[NAME_CLIENT].items()}
+
+
+def test_an_interrupted_pull_resumes(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    output_of("push", run, NAME_CLIENT)
+    out = tmp_path / "models" / "tiny"
+    hub.refuse[f"/{NAME}/resolve/{commit_of(hub.files[NAME])}/model.safetensors"] = 403
+    message = refusal_of("pull", NAME_CLIENT, out)
+    assert "answered 403: the token may not read it" in message
+    assert not out.exists()
+    arrived = {name for name in content_of(tmp_path / "models" / "tiny.partial") if not name.startswith(".cache")}
+    assert arrived
+    hub.refuse["/api/models/team/tiny"] = 500
+    assert "tiny.partial keeps what has arrived" in refusal_of("pull", NAME_CLIENT, out)
+    hub.refuse.clear()
+    hub.requests.clear()
+    output_of("pull", NAME_CLIENT, out)
+    fetched = {path.split("/resolve/")[1].partition("/")[2] for path in hub.asked("GET", f"/{NAME}/resolve/")}
+    assert fetched == hub.files[NAME_CLIENT].keys() - arrived
+    assert content_of(out) == hub.files[NAME_CLIENT]
+    assert not out.with_name("tiny.partial").exists()
+    assert load_model(str(out)).model.config.model_type == "llama"

@@ -1,27 +1,33 @@
-"""Exported models where this package is missing: transformers alone decodes them debiased."""
+"""Exported models decode debiased without this package: the program of the card, and `custom_generate/generate.py`."""
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import TextStreamer
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.hub.card import example_conversation
+from d2e_sft.hub.custom_generate import generate as module
+from d2e_sft.hub.custom_generate.generate import generate
 from d2e_sft.hub.export import ExportOptions, export
 from d2e_sft.hub.push import push
 from d2e_sft.model.loading import load_model
-from tests.d2e_sft.decoding.pairs import random_prompts
-from tests.d2e_sft.hub.padded import answers, pairs
+from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
+from tests.d2e_sft.hub.padded import answers, left_padded, pairs
 from tests.d2e_sft.hub.runs import card_code, make_run, run_elsewhere
 from tests.hub_server import running_hub
+from tests.tiny import tiny_model, tiny_tokenizer
 
 SHOW = "\nprint('TOKENS', output.tolist())\n"
 DECODE = """
@@ -145,3 +151,163 @@ def test_a_card_of_chat_data_words_its_example_as_the_data(
     conversation = example_conversation(said)
     assert [turn["content"] for turn in conversation.messages("P.")] == original
     assert [turn["content"] for turn in conversation.messages("")] == imagined
+
+
+NEW_TOKENS = 12
+GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": NEW_TOKENS, "pad_token_id": 0}
+
+
+def _prompts(count: int) -> tuple[list[list[int]], list[list[int]]]:
+    return random_prompts(count, 8, 40, seed=1), random_prompts(count, 3, 12, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "alpha"),
+    [*product(["llama", "qwen2", "gemma3", "bloom", "gpt2"], [4], [0.5, 1.3]), ("llama", 1, 0.9), ("llama", 4, 0.0)],
+)
+def test_the_tokens_are_those_of_generate_debiased(kind: str, count: int, alpha: float) -> None:
+    model = tiny_model(kind, seed=1)
+    originals, imagined = _prompts(count)
+    stops = [frequent_token(model, originals, imagined, NEW_TOKENS)]
+    inputs = pairs(originals, imagined)
+    theirs = generate(**inputs, model=model, alpha=alpha, eos_token_id=stops, **GREEDY)
+    ours = generate_debiased(
+        model, originals, imagined, DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS), stop_ids=stops
+    )
+    assert answers(theirs, inputs["input_ids"].shape[1], stops) == ours
+
+
+def test_an_encoder_decoder_is_debiased_in_its_decoder() -> None:
+    model = tiny_model("t5", seed=2)
+    originals, imagined = _prompts(3)
+    ours = generate_debiased(
+        model, originals, imagined, DecodingConfig(alpha=0.7, max_new_tokens=NEW_TOKENS), stop_ids=[1]
+    )
+    theirs = generate(**pairs(originals, imagined), model=model, alpha=0.7, **GREEDY)
+    assert answers(theirs, 1, [1]) == ours
+
+
+def test_without_imagined_prompts_it_is_transformers_generate() -> None:
+    model = tiny_model(seed=1)
+    inputs = left_padded(_prompts(3)[0])
+    assert torch.equal(generate(**inputs, model=model, **GREEDY), model.generate(**inputs, **GREEDY))
+    assert torch.equal(
+        generate(inputs["input_ids"], model=model, **GREEDY), model.generate(inputs["input_ids"], **GREEDY)
+    )
+    with pytest.raises(ValueError, match="without imagined_input_ids"):
+        generate(**inputs, model=model, alpha=0.5, **GREEDY)
+
+
+def _naive_sample(model: Any, original: list[int], imagined: list[int], alpha: float, **warp: float) -> list[int]:
+    """Whole sequences anew for each token; temperature, top-k and top-p written out."""
+    drawn: list[int] = []
+    for _ in range(NEW_TOKENS):
+        z = [model(torch.tensor([prompt + drawn])).logits[0, -1] for prompt in (original, imagined)]
+        debiased = (z[0] - alpha * z[1]) / warp["temperature"]
+        debiased[debiased < debiased.topk(int(warp["top_k"])).values[-1]] = -torch.inf
+        probabilities, order = debiased.softmax(-1).sort(descending=True)
+        outside = order[(probabilities.cumsum(-1) - probabilities) >= warp["top_p"]]
+        debiased[outside] = -torch.inf
+        drawn.append(int(torch.multinomial(debiased.softmax(-1), 1)))
+    return drawn
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.9])
+def test_sampling_draws_from_the_warped_debiased_distribution(alpha: float) -> None:
+    model = tiny_model(seed=4)
+    original, imagined = (prompts[0] for prompts in _prompts(1))
+    warp = {"temperature": 3.0, "top_k": 40, "top_p": 0.9}
+    torch.manual_seed(5)
+    with torch.no_grad():
+        expected = _naive_sample(model, original, imagined, alpha, **warp)
+    torch.manual_seed(5)
+    options: dict[str, Any] = {**GREEDY, "do_sample": True, "eos_token_id": None, **warp}
+    drawn = generate(**pairs([original], [imagined]), model=model, alpha=alpha, **options)
+    assert drawn[0, len(original) :].tolist() == expected
+    greedy = generate(**pairs([original], [imagined]), model=model, alpha=alpha, eos_token_id=None, **GREEDY)
+    assert not torch.equal(drawn, greedy)
+
+
+def test_several_samples_of_a_prompt_are_each_debiased() -> None:
+    model = tiny_model(seed=4)
+    inputs = pairs(*_prompts(3))
+    options = {**GREEDY, "do_sample": True, "top_k": 1, "num_return_sequences": 2}
+    one = generate(**inputs, model=model, alpha=0.9, **GREEDY)
+    assert torch.equal(generate(**inputs, model=model, alpha=0.9, **options), one.repeat_interleave(2, dim=0))
+
+
+def test_a_prompt_without_a_context_is_decoded_plainly() -> None:
+    model = tiny_model(seed=1)
+    originals, imagined = _prompts(4)
+    imagined[2] = originals[2]
+    inputs = pairs(originals, imagined)
+    options: dict[str, Any] = {**GREEDY, "eos_token_id": None}
+    debiased = generate(**inputs, model=model, alpha=1.3, **options)
+    plain = model.generate(**left_padded(originals), **options)
+    assert debiased[2].tolist() == plain[2].tolist()
+    assert debiased[0].tolist() != plain[0].tolist()
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.7])
+def test_scores_are_debiased_and_then_penalised_and_logits_are_those_of_the_original_prompts(penalty: float) -> None:
+    model = tiny_model(seed=1)
+    originals, imagined = _prompts(1)
+    output = generate(
+        **pairs(originals, imagined), model=model, alpha=0.5, repetition_penalty=penalty,
+        return_dict_in_generate=True, output_scores=True, output_logits=True, **GREEDY,
+    )  # fmt: skip
+    with torch.no_grad():
+        z_o, z_im = (model(torch.tensor(prompts)).logits[:, -1] for prompts in (originals, imagined))
+    expected = z_o - 0.5 * z_im
+    for token in set(originals[0]):
+        expected[0, token] *= 1 / penalty if expected[0, token] > 0 else penalty
+    torch.testing.assert_close(output.logits[0], z_o)
+    torch.testing.assert_close(output.scores[0], expected)
+
+
+def test_stop_strings_and_a_streamer_work_as_without_debiasing(capsys: pytest.CaptureFixture[str]) -> None:
+    model, tokenizer = tiny_model(seed=1), tiny_tokenizer()
+    originals, imagined = _prompts(1)
+    options: dict[str, Any] = {**GREEDY, "eos_token_id": None, "tokenizer": tokenizer}
+    whole = generate(**pairs(originals, imagined), model=model, alpha=0.5, **options)[0, len(originals[0]) :]
+    texts = [tokenizer.decode([token]) for token in whole]
+    stop = next(text for text in texts[2:] if text.isascii() and text != texts[0])
+    streamer = TextStreamer(tokenizer, skip_prompt=True)
+    cut = generate(
+        **pairs(originals, imagined), model=model, alpha=0.5, stop_strings=[stop], streamer=streamer, **options
+    )[0, len(originals[0]) :]
+    assert cut.tolist() == whole[: texts.index(stop) + 1].tolist()
+    assert len(cut) < NEW_TOKENS
+    assert capsys.readouterr().out.strip("\n") == tokenizer.decode(cut).strip("\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_beams": 2}, "num_beams=2"),
+        ({"guidance_scale": 1.5}, "guidance_scale=1.5"),
+        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens=3"),
+        ({"cache_implementation": "paged"}, "paged"),
+        ({"alpha": -0.1}, "alpha=-0.1"),
+        ({"alpha": float("nan")}, "alpha=nan"),
+        ({"imagined_attention_mask": None}, "imagined_attention_mask is missing"),
+        ({"imagined_attention_mask": torch.ones(2, 1, dtype=torch.long)}, "of shape"),
+        ({"imagined_input_ids": torch.ones(1, 5, dtype=torch.long), "imagined_attention_mask": None}, "1 imagined"),
+        ({"imagined_attention_mask": torch.tensor([[1, 1, 0]] * 2)}, "padding_side='left'"),
+    ],
+)
+def test_unsupported_options_are_errors(change: dict[str, Any], message: str) -> None:
+    inputs: dict[str, Any] = pairs([[5, 6, 7, 8], [9, 10, 11, 12]], [[5, 6, 7], [9, 10, 11]])
+    with pytest.raises(ValueError, match=message):
+        generate(**{**inputs, **GREEDY, "model": tiny_model(), **change})
+
+
+def test_the_file_needs_only_torch_and_transformers() -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    names = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or "."] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
+    assert names <= {"__future__", "inspect", "math", "typing", "torch", "transformers"}

@@ -1,8 +1,10 @@
-"""Compiled layers: equal steps, a few compilations for many lengths, parameters under their own names."""
+"""Forwards: compiled, through oneDNN, with the hidden states that an objective needs, within a token budget."""
 
 from __future__ import annotations
 
+import copy
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,23 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from d2e_sft.config.recipe import D2ESection, load_recipe
+from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.model.attention.registry import BY_BRANCH, register
+from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.compilation import check_compiler, compile_layers
-from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.model.forward import head_of, hidden_states, last_logits, packed_states
+from d2e_sft.model.onednn import ReorderedLinear, ready_to_decode
+from d2e_sft.model.packing import pack
+from d2e_sft.model.packing_support import Layout, choose_layout
+from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
+from tests.d2e_sft.decoding.pairs import DECODING, generated, prefixed_case, random_prompts
+from tests.d2e_sft.train.test_loader import rows
 from tests.factories import make_world, write_recipe
 from tests.naive import encoded_rows, gradients_of, sums_of
 from tests.tiny import tiny_model, with_lora
@@ -121,3 +133,136 @@ def test_zero3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_without_common_layers_is_named() -> None:
     with pytest.raises(UserError, match="has no layers that can be compiled"):
         compile_layers(torch.nn.Linear(2, 2))
+
+
+# A soft cap, a scale, a bias: only plain and scaled heads are linear.
+@pytest.mark.parametrize(("kind", "linear"), [("llama", True), ("granite", True), ("gemma3", False), ("phi", False)])
+@torch.no_grad()
+def test_the_head_of_the_hidden_states_is_the_logits(kind: str, linear: bool) -> None:
+    model, ids = tiny_model(kind), torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
+    project, is_linear = head_of(model)
+    assert is_linear == linear
+    torch.testing.assert_close(project(hidden_states(model, input_ids=ids)), model(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mamba"])
+@torch.no_grad()
+def test_the_last_logits_are_those_of_the_last_positions(kind: str) -> None:
+    model, ids = tiny_model(kind), torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
+    logits, output = last_logits(model, 2, input_ids=ids)
+    torch.testing.assert_close(logits, model(input_ids=ids).logits[:, -2:])
+    assert output.logits.shape[1] == 2, "the others were not projected"
+
+
+@pytest.mark.parametrize("leading", [None, 1])
+def test_a_packed_row_has_the_states_of_its_sequences_and_gradient_only_in_its_lead(leading: int | None) -> None:
+    prefix, model = list(range(20, 35)), tiny_model()
+    sequences = [[*prefix, 5, 6, 7], [*prefix, 9], [3, *prefix]]
+    separate = [hidden_states(model, input_ids=torch.tensor([ids]))[0] for ids in sequences]
+    register()
+    model.set_attn_implementation(BY_BRANCH)
+    row = pack([sequences], leading=leading)
+    states = packed_states(model, row.forest, torch.tensor([row.tokens]))
+    for index, expected in zip(row.indices, separate, strict=True):
+        torch.testing.assert_close(states[index], expected, rtol=1e-4, atol=1e-5)
+    (gradient,) = torch.autograd.grad(states.sum(), model.model.norm.weight)
+    reached = states[: row.forest.lead].detach() / model.model.norm.weight
+    torch.testing.assert_close(gradient, reached.sum(dim=0).detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "phi", "gemma2", "bloom", "t5"])
+def test_a_reordered_model_gives_the_same_logits_and_answers(kind: str) -> None:
+    model = tiny_model(kind, seed=1)
+    reordered = ready_to_decode(copy.deepcopy(model), "cpu")
+    assert any(isinstance(module, ReorderedLinear) for module in reordered.modules())
+    assert not any(type(module) is nn.Linear for module in reordered.modules())
+    prompts = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, seed=2)
+    answers = [generate_debiased(one.eval(), *prompts, DECODING, stop_ids=[]) for one in (model, reordered)]
+    assert answers[0] == answers[1]
+    ids = torch.tensor([prompts[0][0]])
+    inputs = {"input_ids": ids, **({"decoder_input_ids": ids[:, :4]} if kind == "t5" else {})}
+    with torch.inference_mode():
+        torch.testing.assert_close(reordered(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_other_dtypes_keep_their_layers() -> None:
+    model, pairs, _ = prefixed_case("llama")
+    model = ready_to_decode(model.to(torch.bfloat16), "cpu")
+    assert not any(isinstance(module, ReorderedLinear) for module in model.modules())
+    assert all(generated(model, pairs, DecodingConfig(max_new_tokens=2), stop_ids=[]))
+
+
+D2E = D2ESection()
+SHARED = Layout("shared_batch", "sdpa")
+
+
+def test_packed_micro_batches_are_filled_evenly_and_padded_ones_hold_like_lengths() -> None:
+    packed = TokenCosts([10, 60, 20, 50, 30, 40])
+    assert cut_by_tokens(range(6), packed, budget=110) == [[1, 4, 2], [3, 5, 0]]
+    assert cut_by_tokens(range(6), packed, budget=70) == [[1, 0], [3, 2], [5, 4]]
+    assert cut_by_tokens(range(6), packed, budget=5) == [[1], [3], [5], [4], [2], [0]], "each too long, each alone"
+    shares = TokenCosts([10, 60, 20, 50, 30, 40], shared=8)
+    assert shares.of_micro_batch([0, 1]) == 10 + 60 - 8
+    padded = TokenCosts([10, 60, 20, 50, 30, 40], views=[3] * 6)
+    assert cut_by_tokens(range(6), padded, budget=3 * 2 * 60) == [[1, 3], [5, 4, 2], [0]]
+    assert cut_by_tokens(range(2), padded, budget=1000, processes=3) == [[], [1], [0]], "one process has none"
+    fewer = TokenCosts([10, 60, 20, 50, 30, 40], views=[3, 2, 3, 2, 2, 3])
+    assert fewer.of_micro_batch([1, 3]) == 4 * 60
+    assert cut_by_tokens(range(6), fewer, budget=3 * 2 * 60) == [[1, 3], [5, 4, 2], [0]]
+    assert cut_by_tokens(range(6), fewer, budget=7 * 60) == [[1, 3, 5], [4, 2, 0]]
+
+
+def test_rows_with_the_same_context_share_a_micro_batch() -> None:
+    # Contexts a to c; a further row of a saves 30 of its 40 tokens, one of b 5, and rows of c share too little.
+    costs = TokenCosts([40] * 8, shared=0, contexts="abacbaca", saved={"a": 30, "b": 5})
+    assert costs.of_micro_batch([0, 2, 5]) == 40 + 2 * (40 - 30)
+    assert costs.of_micro_batch([0, 1, 4, 3, 6]) == 40 + (2 * 40 - 5) + 2 * 40
+    assert cut_by_tokens(range(8), costs, budget=80) == [[1, 4], [0, 2, 5, 7], [3, 6]]
+    assert cut_by_tokens(range(8), costs, budget=60) == [[0, 5], [2, 7], [1], [4], [3], [6]]
+    by_rows, most = costs.budgeted(None, 3)
+    assert most == 3
+    for processes in (1, 2, 4):
+        parts = cut_by_tokens(range(8), by_rows, most, processes)
+        assert sorted(i for part in parts for i in part) == list(range(8))
+        assert len(parts) % processes == 0
+        assert max(map(len, parts)) <= 3
+    # Contexts of 4, 2 and 2 rows: the first fills a micro-batch and begins another, where b finds room.
+    assert cut_by_tokens(range(8), by_rows, most) == [[0, 2, 5], [7, 1, 4], [3, 6]]
+    one_context = TokenCosts([40] * 4, contexts="aaaa", saved={"a": 30})
+    assert sorted(map(len, cut_by_tokens(range(4), one_context, budget=500, processes=2))) == [2, 2], "none waits"
+
+
+@pytest.mark.parametrize("views", [3, 1])
+@pytest.mark.parametrize("size", [2, 5, 16])
+def test_contexts_save_tokens_and_never_hold_more_than_is_counted(views: int, size: int) -> None:
+    d2e = D2E if views == 3 else D2ESection(debias=False, distill=False)
+    samples = rows(48, contexts=6)
+    costs = TokenCosts.of(samples, SHARED, d2e)
+    alone = TokenCosts.of([{**row, "context": 0} for row in samples], SHARED, d2e)
+    collate, kept = Collator("shared_batch", d2e.views), Counter[str]()
+    for start in range(0, 48, size):
+        part = sorted(range(48), key=lambda i: samples[i]["context"])[start : start + size]
+        kept["laid out"] += (laid_out := collate([samples[i] for i in part])["input_ids"].numel())
+        kept["counted"] += (counted := costs.of_micro_batch(part))
+        kept["alone"] += alone.of_micro_batch(part)
+        assert laid_out <= counted
+    assert kept["laid out"] <= kept["counted"] < 0.9 * kept["alone"]
+
+
+@pytest.mark.parametrize(
+    ("packing", "change", "reason"),
+    [
+        ("shared_batch", {}, None),
+        ("batched", {}, "packing batched shares no tokens between samples"),
+        ("shared_batch", {"context": 0}, "no two rows have the same context"),
+        ("shared_batch", {"original": "reversed"}, "begin differently"),
+    ],
+)
+def test_why_contexts_save_nothing_is_named(packing: Any, change: dict[str, Any], reason: str | None) -> None:
+    samples: list[Row] = rows(12, contexts=3)
+    if "original" in change:
+        samples = [{**row, "original": row["original"][::-1]} for row in samples]
+    else:
+        samples = [{**row, **change} for row in samples]
+    found = TokenCosts.of(samples, Layout(packing, "sdpa"), D2E).why_nothing_is_saved(Layout(packing, "sdpa"))
+    assert found is reason if reason is None else reason in str(found)

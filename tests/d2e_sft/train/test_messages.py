@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments
 from d2e_sft import D2EConfig, D2ETrainer, DecodingConfig, answer_samples
 from d2e_sft.util.errors import UserError
 from tests.command import refusal_of
-from tests.d2e_sft.model.test_packing_support import failing
+from tests.d2e_sft.model.test_packing import failing
 from tests.factories import make_world, write_recipe
 from tests.messages import messages_of
 from tests.tiny import save_tiny_model, tiny_model, tiny_tokenizer

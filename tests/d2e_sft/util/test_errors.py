@@ -1,4 +1,4 @@
-"""A path that cannot be used is answered by one message: which path, what is wrong with it, and what to do."""
+"""Errors say one thing, secrets are masked, and answers are normalised."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import write_samples
+from d2e_sft.util.answers import asked_for
 from d2e_sft.util.errors import path_error, shortened
 from d2e_sft.util.files import replacing_folder, write_whole
+from d2e_sft.util.secrets import names_a_secret, public_address, without_secrets
 from tests.command import refusal_of
 from tests.factories import write_recipe
 from tests.messages import messages_of
@@ -106,3 +108,59 @@ def test_values_of_any_kind_are_shown_and_long_ones_cut() -> None:
     assert "a list that cannot be shown" in shortened(deep)
     assert "a int that cannot be shown" in shortened(10**5_000)
     assert shortened("x" * 300, 10) == "'xxxxxxxxx… (292 more characters)"
+
+
+def test_the_values_of_keys_and_tokens_are_hidden_the_longest_first() -> None:
+    environment = {
+        "HF_TOKEN": "hf_0123456789", "MY_API_KEY": "hf_0123456789ab", "OPENAI_API_KEY": "EMPTY",
+        "SSH_KEY": "/home/me/.ssh/key", "PWD": "0123456789abcdef", "TOKENIZERS_PARALLELISM": "false",
+    }  # fmt: skip
+    text = "hf_0123456789ab and hf_0123456789, EMPTY; /home/me/.ssh/key 0123456789abcdef false"
+    assert without_secrets(text, environment) == (
+        "[MY_API_KEY] and [HF_TOKEN], EMPTY; /home/me/.ssh/key 0123456789abcdef false"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("HF_TOKEN", True), ("train.hub_token", True), ("AWS_SECRET_ACCESS_KEY", True), ("wandb.password", True),
+        ("GITHUB_PAT", True), ("DB_PASSWORD_PROD", True), ("PATH", False), ("COMPAT", False),
+        ("max_tokens", False), ("micro_batch_tokens", False), ("TOKENIZERS_PARALLELISM", False), ("keyword", False),
+    ],
+)  # fmt: skip
+def test_what_names_a_secret(name: str, secret: bool) -> None:
+    assert names_a_secret(name) is secret
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host:8/v1", "https://host:8/v1"),
+        ("https://me:word@host:8/v1", "https://[hidden]@host:8/v1"),
+        ("https://host/v1?key=word", "https://host/v1?[hidden]"),
+        ("http://[host", "(no address)"),
+        ("me:word@host/v1", "[hidden]"),
+    ],
+)
+def test_an_address_is_shown_without_what_may_be_a_key(url: str, shown: str) -> None:
+    assert public_address(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("Where is the key now?", "where"),
+        ("To whom did she write?", "who"),
+        ("What type of planes were flown?", "planes"),
+        ("The ship was owned by what country between 1982 and 1985?", "country"),
+        ("If the man who led had left, which town would he have chosen?", "town"),
+        ("How many people were hurt?", "how many people"),
+        ("How long may a ward keep the pump?", "how long"),
+        ("Why did it burn?", "_ did it burn?"),
+        ("What caused the Great Fire?", "_ caused the _ _"),
+        ("What does Box 12 contain?", "_ does _ _ contain?"),
+    ],
+)
+def test_the_kind_that_a_question_asks_for(question: str, asked: str) -> None:
+    assert asked_for(question) == asked

@@ -1,8 +1,9 @@
-"""A model's folder that was damaged, edited or made by an attacker is refused before anything in it is used."""
+"""Model folders are whole or refused, models of the Hub come from its cache, and weights have an identity."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from d2e_sft.config.recipe import recipe_of
-from d2e_sft.model.loading import load_model
-from d2e_sft.model.storage.folder import check_model_files
+from d2e_sft.model.loading import load_config, load_model, load_tokenizer
+from d2e_sft.model.storage import hub
+from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import check_model_files, model_identity
+from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError
 from tests.command import call, output_of
-from tests.factories import make_world, seal_run, write_recipe
+from tests.factories import ScriptedServer, make_world, seal_run, write_recipe
+from tests.servers import free_port
 from tests.tiny import save_tiny_model
 
 ADAPTER = ("model.lora={r: 2}", "train.save_steps=2", "train.max_steps=2")
@@ -162,3 +167,85 @@ def test_adapters_do_not_name_each_other(tmp_path: Path, length: int) -> None:
         (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
     with pytest.raises(UserError, match="leads back to the adapter"):
         load_model(str(folders[0]))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Sets the address of the Hub, which this process has not asked yet, and an empty cache."""
+
+    def at(address: str) -> None:
+        monkeypatch.setattr(hub, "_SILENT", {})
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+
+    return at
+
+
+def test_a_hub_behind_a_broken_gateway_is_asked_once_and_the_remedy_names_ways_without_it(
+    asked: Callable[[str], None],
+) -> None:
+    with ScriptedServer(lambda path, request: (503, {})) as server:
+        asked(server.url)
+        for name in ("me/first", "me/second"):
+            with pytest.raises(UserError, match=f"model '{name}': {server.url} does not answer .HTTP 503") as refused:
+                load_config(name)
+            assert all(way in str(refused.value) for way in ("HF_HUB_OFFLINE=1", "HF_ENDPOINT", BUILTIN))
+        assert len(server.requests) == 1
+
+
+def test_without_a_network_the_cache_is_read_and_the_processes_that_are_started_do_not_ask(
+    asked: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked(f"http://127.0.0.1:{free_port()}")
+    kept = tmp_path / "cache/models--me--tiny"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs/main").write_text("0123456789abcdef0123456789abcdef01234567", encoding="utf-8")
+    save_tiny_model(kept / "snapshots/0123456789abcdef0123456789abcdef01234567")
+    assert find_model("me/tiny") == "me/tiny"
+    assert load_tokenizer("me/tiny")[1] is False
+    assert capsys.readouterr().err.count("does not answer") == 1
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_recipe_in_the_place_of_a_model_is_told_its_base() -> None:
+    for name in ("smollm2-135m-mini", "smollm2-135m-mini/d2e"):
+        with pytest.raises(UserError, match=r"is a recipe, not a model\n.*its base, builtin:smollm2-135m-instruct"):
+            find_model(name)
+
+
+def save(folder: Path, weights: bytes, **others: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}")
+    for name, text in others.items():
+        (folder / name).write_text(text)
+    return str(folder)
+
+
+def test_the_same_content_is_the_same_model_under_any_name(tmp_path: Path) -> None:
+    one = model_identity(save(tmp_path / "one", b"w"))
+    assert one.startswith("sha256:")
+    assert model_identity(save(tmp_path / "two", b"w")) == one
+    assert model_identity(save(tmp_path / "one", b"trained anew")) != one
+
+
+def test_what_decoding_does_not_depend_on_makes_no_difference(tmp_path: Path) -> None:
+    one = model_identity(save(tmp_path / "one", b"w"))
+    others = {"training_args.bin": "x", "trainer_state.json": "{}", "README.md": "about"}
+    assert model_identity(save(tmp_path / "two", b"w", **others)) == one
+    assert model_identity(save(tmp_path / "three", b"w", **{"tokenizer.json": "{}"})) != one
+
+
+def test_an_adapter_is_another_model_on_another_base(tmp_path: Path) -> None:
+    identities = set()
+    for weights in (b"one base", b"another"):
+        base = save(tmp_path / weights.decode(), weights)
+        (tmp_path / "adapter").mkdir(exist_ok=True)
+        (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(b"a")
+        (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+        identities.add(model_identity(str(tmp_path / "adapter")))
+    # The configuration names the base, too; its content tells even where the name stays.
+    save(tmp_path / "another", b"trained anew")
+    assert len(identities | {model_identity(str(tmp_path / "adapter"))}) == 3

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
+from matplotlib.figure import Figure
 
 from d2e_sft.util.html import pages
+from d2e_sft.util.html.figures import inline_svg, legend_name, styled
 from d2e_sft.util.html.pages import render_page
 
 
@@ -25,3 +28,26 @@ def test_a_page_that_extends_the_base_has_the_style_sheet(tmp_path: Path) -> Non
     page = render_page(template)
     assert "<title>A title</title>" in page
     assert (Path(pages.__file__).with_name("style.css")).read_text(encoding="utf-8").strip() in page
+
+
+@styled
+def _markup(description: str) -> str:
+    figure = Figure(figsize=(2, 2))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], marker="o", label=legend_name("_private"))
+    axes.legend()
+    return inline_svg(figure, description)
+
+
+def test_a_figure_is_an_svg_element_that_says_what_it_shows() -> None:
+    markup = _markup('scores of "a" & b')
+    assert markup.startswith('<svg role="img" aria-label="scores of &#34;a&#34; &amp; b" viewBox="')
+    assert markup.rstrip().endswith("</svg>")
+    assert "<metadata>" not in markup
+    assert "_private" in markup, "a name that begins with _ has its place in the legend"
+
+
+def test_two_figures_on_one_page_share_no_ids() -> None:
+    first, second = (set(re.findall(r' id="([^"]+)"', _markup(name))) for name in ("one", "two"))
+    assert first
+    assert not first & second

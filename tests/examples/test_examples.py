@@ -1,8 +1,10 @@
-"""The objectives and decoders of examples/, named as a user names them: a training, a decoding, and their formulas."""
+"""The examples run: objectives, decoders and a benchmark of one's own, and the notebooks."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +14,10 @@ from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.objective.objectives import FUNCTIONS, Objective
 from d2e_sft.train.run import train_recipe
+from tests.command import output_of, refusal_of
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.factories import log_history, make_world, write_recipe
-from tests.tiny import tiny_model
+from tests.tiny import save_tiny_model, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "d2e.own_views=[original,imagined,refined]"
@@ -98,3 +101,71 @@ def test_coiecd_contrasts_likely_tokens_of_an_open_distribution(monkeypatch: pyt
     torch.testing.assert_close(coiecd(p.log(), q.log()).exp(), expected)
     p = torch.tensor([0.6, 0.2, 0.15, 0.05])  # one clear winner
     torch.testing.assert_close(coiecd(p.log(), q.log()).exp(), torch.tensor([*p[:3], (p**2 / q)[3]]))
+
+
+OWN = "examples.benchmark:Statements"
+ROWS = [("1", "true", "in the barn"), ("2", "false", "in the garage"), ("3", "false", "lost")]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(ROOT)
+    rows = [
+        {"id": name, "passage": "The key is in the barn.", "statement": f"The key is {place}.", "answer": answer}
+        for name, answer, place in ROWS
+    ]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.csv").write_text("id,answer\n1,true\n2,true\n3,false\n")
+    (tmp_path / "b.csv").write_text("id,answer\n1,true\n2,false\n3,null\n")
+    return tmp_path
+
+
+def test_a_model_is_asked_and_its_scores_are_read_by_the_comparison(data: Path) -> None:
+    model = save_tiny_model(data / "model")
+    runs = [str(data / name) for name in ("one", "two")]
+    for run in runs:
+        output_of("eval", str(model), "--bench", OWN, "--data", str(data), "--out", run)
+    scores = json.loads((data / "one/eval/statements/scores.json").read_text())
+    assert (scores["system"], scores["counts"]["gold"]) == ("statements", {"true": 1, "false": 2})
+    assert "statements" in output_of("compare", *runs)
+
+
+def test_files_of_predictions_are_scored_and_compared(data: Path) -> None:
+    files = [str(data / name) for name in ("a.csv", "b.csv")]
+    scores = json.loads(output_of("score", OWN, *files, "--gold", str(data), "--json", "-"))["scores"]
+    assert [scores[name]["accuracy"] for name in ("a", "b")] == [pytest.approx(2 / 3)] * 2
+    assert [scores[name]["unparsed"]["questions"] for name in ("a", "b")] == [0, 1]
+    output_of("score", OWN, files[0], "--gold", str(data), "--out", str(data / "run"))
+    assert (data / "run/eval/statements/scores.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("examples.benchmark:Statement", "expected a subclass of LabelBenchmark or Benchmark"),
+        ("examples.benchmark:Statment", "Did you mean 'Statement'?"),
+        ("no_such_module:Statements", "cannot be imported"),
+        ("eval.systems.wiqa.benchmark:Wiqa", "its name is 'wiqa'; expected a name"),
+    ],
+)
+def test_what_is_no_benchmark_is_refused(data: Path, name: str, message: str) -> None:
+    for command in (("eval", "MODEL", "--bench", name), ("score", name, str(data / "a.csv"), "--gold", str(data))):
+        assert message in " ".join(refusal_of(*command).split())
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.mark.parametrize("notebook", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_every_cell_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D2E_EXAMPLE_MODEL", str(save_tiny_model(tmp_path / "model")))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    content = json.loads(notebook.read_text(encoding="utf-8"))
+    cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) >= 5
+    for number, cell in enumerate(cells):
+        exec(compile("".join(cell["source"]), f"{notebook.name}, code cell {number + 1}", "exec"), names)
+    assert names["trainer"].state.global_step == 5
+    assert len(names["debiased"]) == 4
+    assert load_recipe("runs/notebook-lora/recipe.yaml").model.lora.use_rslora  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""CUDA's flash kernel is given the pattern of a packed row; a stand-in takes the kernel's place on a CPU."""
+"""Attention over packed rows, on a CPU and with the kernels of a GPU, is that of separate sequences."""
 
 from __future__ import annotations
 
@@ -7,13 +7,62 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from d2e_sft.model.attention import cuda
 from d2e_sft.model.attention.cuda import cuda_attention, cuda_kernel_takes, kernel_agrees
-from d2e_sft.model.attention.segments import LayerOptions, segment_attention
+from d2e_sft.model.attention.registry import branch_attention
+from d2e_sft.model.attention.segments import LayerOptions, branch_flash_attention, segment_attention
 from d2e_sft.model.packing import TokenForest
 from tests.d2e_sft.model.attention.cases import qkv, with_gradients
+
+
+def test_the_flash_kernel_ignores_keys_outside_its_blocks(forest: TokenForest) -> None:
+    plan = forest.plan(0, forest.lead)
+    query, *others = qkv(plan.length, plan.end, torch.float64)
+    longer = [torch.cat([t, t[:, :, :5] * 100], dim=2) for t in others]
+    expected = branch_flash_attention(query, *others, plan.blocks, 0.3)
+    assert torch.equal(branch_flash_attention(query, *longer, plan.blocks, 0.3), expected)
+
+
+def test_bfloat16_sums_over_branches_in_float32(forest: TokenForest) -> None:
+    plan = forest.plan(0, forest.length)
+    exact = qkv(plan.length, plan.end, torch.float64)
+    rounded = [tensor.detach().bfloat16().requires_grad_() for tensor in exact]
+    ours, reference = (
+        with_gradients(branch_attention(*given, plan, LayerOptions(0.3)), given) for given in (rounded, exact)
+    )
+    for one, other in zip(ours, reference, strict=True):
+        assert (one.double() - other).norm() / other.norm() < 0.02
+
+
+@pytest.mark.parametrize("attention", [branch_attention, segment_attention])
+@pytest.mark.parametrize("window", [None, 25])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 1e-5)])
+def test_packed_attention_equals_one_dense_mask(
+    forest: TokenForest, attention: Any, window: int | None, dtype: torch.dtype, tolerance: float
+) -> None:
+    for start, end in ((0, forest.length), (0, forest.lead), (forest.lead, forest.length)):
+        plan = forest.plan(start, end)
+        tensors = qkv(plan.length, end, dtype)
+        mask = plan.mask(window=window)
+        dense = F.scaled_dot_product_attention(*tensors, attn_mask=mask, scale=0.3, enable_gqa=True)
+        ours = attention(*tensors, plan, LayerOptions(0.3, window=window))
+        torch.testing.assert_close(
+            with_gradients(ours, tensors), with_gradients(dense, tensors), rtol=tolerance, atol=tolerance
+        )
+
+
+def test_dropout_keeps_the_expected_output(forest: TokenForest) -> None:
+    plan = forest.plan(0, forest.length)
+    query, key, value = (tensor.detach() for tensor in qkv(plan.length, plan.end, torch.float32))
+    torch.manual_seed(0)
+    ones, options = torch.ones_like(value), LayerOptions(0.3, dropout=0.25)
+    # With values of one the output is the sum of the kept weights, in expectation 1.
+    total = torch.stack([branch_attention(query, key, ones, plan, options) for _ in range(30)])
+    assert total.mean().item() == pytest.approx(1, abs=0.01)
+    assert total.std().item() > 0.05
 
 
 def flash_forward(query: Tensor, key: Tensor, value: Tensor, *options: Any, **form: Any) -> tuple[Tensor, ...]:
