@@ -24,6 +24,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     save_bench(folder / "qa", [bench_row(0, context="")])
     save_bench(folder / "nli", [bench_row(n) for n in (1, 3)])
     save_tiny_model(folder / "t5", "t5")
+    save_tiny_model(folder / "bloom", "bloom")
     tiny_bert(folder / "bert")
     tiny_bert(folder / "short", positions=8)
     for name in CASES:

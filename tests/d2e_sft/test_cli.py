@@ -45,19 +45,8 @@ def test_every_verb_is_listed_with_a_line() -> None:
     assert groups == ["Start", "Data", "Train", "Evaluate", "Look", "Publish"]
 
 
-def test_a_verb_that_moved_says_where_it_is() -> None:
-    assert "expected d2e data wiqa-questions" in refusal_of("wiqa-questions")
-
-
 def test_an_argument_that_is_not_utf8_is_refused_as_no_record_could_name_it(tmp_path: Path) -> None:
     assert refusal_of("eval", "some/model", "--bench", tmp_path / "rows\udcff.jsonl").count("not UTF-8") == 1
-
-
-def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
-    heavy = "[name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules]"
-    code = f"import sys; from d2e_sft import cli; cli.run(['--help']); print({heavy})"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip().endswith("[]")
 
 
 def test_completing_a_verb_imports_none_of_them() -> None:

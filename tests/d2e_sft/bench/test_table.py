@@ -104,5 +104,4 @@ def test_a_table_is_resumed_and_replaced_once_it_is_complete(tmp_path: Path, mon
 
 def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
     message = " ".join(refusal_of("bench", "all", "--out", tmp_path, "--parts", "trainings").split())
-    assert "--parts trainings" in message
     assert "Did you mean 'training'" in message

@@ -31,7 +31,7 @@ from d2e_sft.model.attention.registry import BY_BRANCH, register
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.model.shapes import Work, random_model
 from d2e_sft.util.errors import UserError
-from tests.command import output_of, refusal_of
+from tests.command import output_of
 from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_model
 
 CPU = torch.device("cpu")
@@ -137,21 +137,6 @@ def test_chosen_engines_are_measured_and_profiled_with_their_baselines(tmp_path:
     assert [row["tokens"] for row in rows[:2]] == [130 + 2 * 51, 130 + 2 * 51 + 3 * 39 + round(0.4 * 12)]
     assert [row["engine"] for row in rows] == ["sft_shared", "shared_batch", "shared_batch"]
     assert {row["ratio_to_sft_plain"] for row in rows} == {None}
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        ("llama", ["--engines", "shared_bach"], "Did you mean 'shared_batch'"),
-        ("llama", ["--unrefined", "66"], "'--unrefined'"),
-        ("llama", ["--contexts", "12,x"], "got '12,x'; expected lengths in tokens, for example 150,350,700"),
-        ("bloom", ["--repeats", "1"], "train.packing=shared_batch: not exact here"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(tmp_path: Path, kind: str, options: list[str], message: str) -> None:
-    model = save_tiny_model(tmp_path / "model", kind)
-    refusal = refusal_of("bench", "train", "--model", model, "--contexts", "12", *options)
-    assert message in " ".join(refusal.split())
 
 
 def test_without_trl_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,14 +71,3 @@ def test_a_copy_goes_where_it_is_told_and_replaces_nothing(tmp_path: Path) -> No
     assert copy.read_text() == "mine"
     output_of("recipes", "copy", name, tmp_path, "--overwrite")
     assert copy.read_text() != "mine"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["show", "qwen3-0.6b/d2e-loar"], "Did you mean 'qwen3-0.6b/d2e-lora'?"),
-        (["list", "gpt-5"], "no bundled recipe has 'gpt-5'"),
-    ],
-)
-def test_an_unknown_name_is_explained(arguments: list[str], said: str) -> None:
-    assert said in refusal_of("recipes", *arguments)

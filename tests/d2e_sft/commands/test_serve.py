@@ -91,27 +91,7 @@ def test_the_engine_is_vllm_where_it_is_installed(
     assert engines == ["vllm" if installed else "transformers"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["HERE", "--max-model-len", "9"], "got --max-model-len 9 after MODEL"),
-        (["runs/none"], "no such folder"),
-        (["--prompt-set", "none", "HERE"], "none"),
-        (["--host", "203.0.113.1", "HERE"], "cannot listen there"),
-        (["--allow-origin", "app.example", "HERE"], "scheme://name"),
-        (["--allow-origin", "null", "HERE"], "scheme://name"),
-    ],
-)
-def test_what_cannot_be_served_is_refused_before_a_model_is_loaded(
-    tmp_path: Path, arguments: list[str], said: str
-) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    given = [str(tmp_path) if one == "HERE" else one for one in arguments]
-    assert said in refusal_of("serve", "--engine", "transformers", *given)
-
-
-def test_options_of_the_other_engine_and_missing_packages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--dtype: not supported by --engine vllm" in refusal_of("serve", "--engine", "vllm", "--dtype", "auto", "m")
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "find_spec", lambda name: None)
     refused = refusal_of("serve", "--engine", "transformers", "someone/a-model")
     assert "needs starlette and uvicorn" in refused

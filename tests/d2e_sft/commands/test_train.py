@@ -14,7 +14,7 @@ from d2e_sft.train import launch
 from d2e_sft.train import run as train
 from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.data_record import DATA_FILE, DataRecord, DataSource
-from tests.command import d2e, refusal_of
+from tests.command import d2e
 from tests.tiny import make_samples
 
 
@@ -93,40 +93,6 @@ def test_d2e_is_trained_wherever_no_objective_is_named(recipe: Path, trained: li
     assert [loaded.d2e for loaded, _ in trained] == [published, published]
     arguments = TrainingArguments(output_dir=str(recipe.parent), use_cpu=True)
     assert D2EConfig(str(recipe.parent)).d2e == D2EConfig.of(arguments).d2e == published
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            "--model qwen3-0.5b",
-            "--model qwen3-0.5b: no such model. Did you mean 'qwen3-0.6b'?\n  remedy: choose one of",
-        ),
-        ("--model x", "--model x: no such model.\n"),
-        ("--model qwen3-0.6b --method d2e-loar", "--method d2e-loar: no such method. Did you mean 'd2e-lora'?"),
-        ("--method d2e-lora", "--method d2e-lora: needs --model NAME"),
-        (
-            "mine.yaml --model qwen3-0.6b",
-            "mine.yaml: expected SECTION.KEY=VALUE, since --model qwen3-0.6b is the recipe",
-        ),
-        ("mine.yaml --method d2e-lora", "`extends: [RECIPE, recipes/methods/d2e-lora.yaml]`"),
-        ("", "Missing argument 'RECIPE', or --model NAME."),
-        ("RECIPE --processes 2", "--processes 2: needs --launch"),
-        ("RECIPE --machine-rank 0", "--machine-rank 0: needs --launch"),
-        ("RECIPE --launch ddp --processes 0", "Invalid value for '--processes': 0"),
-        ("RECIPE --launch ddp --machines 0", "Invalid value for '--machines': 0"),
-        ("RECIPE --launch ddp --processes 2 d2e.aplha=1", "unknown key 'd2e.aplha'"),
-        ("RECIPE --launch ddp --processes 2 --main-address h:1", "--main-address h:1: needs --machines"),
-        ("RECIPE --launch dpd --processes 2", "--launch dpd: no such launcher. Did you mean 'ddp'?"),
-        ("RECIPE --dry-run --launch dpd --processes 2", "--launch dpd: no such launcher. Did you mean 'ddp'?"),
-        ("RECIPE --dry-run --processes 2", "--processes 2: needs --launch"),
-    ],
-)
-def test_a_wrong_call_is_reported_once_and_starts_nothing(
-    recipe: Path, words: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subprocess, "Popen", None)
-    assert refusal_of("train", *words.replace("RECIPE", str(recipe)).split()).count(said) == 1
 
 
 def test_launched_processes_are_given_one_name_for_a_model_and_a_method(

@@ -54,13 +54,6 @@ def test_averages_over_the_same_part_of_the_datasets_are_compared(tmp_path: Path
     assert d2e[6] == "**71.5**†"  # (68.5 + 76.0 + 69.2 + 72.1) / 4 = 71.45
 
 
-def test_subsets_and_rows_without_a_place_are_said(tmp_path: Path) -> None:
-    subset = {"per_group": 100, "seed": 0, "of": 18_366}
-    text = printed(run(tmp_path / "run", {**PAPER, ("boxes", "temporal"): 10.0}, subset=subset))
-    assert "at most 100 samples of each row" in text
-    assert "without a place in this table: boxes (temporal)" in text
-
-
 def test_sensitivity_shows_relation_averages_by_alpha(tmp_path: Path) -> None:
     runs = [trained(tmp_path / str(a), f"{{alpha: {a}}}", scores, alpha=a) for a, scores in ((1.0, SFT), (0.5, PAPER))]
     runs.append(trained(tmp_path / "other", "{alpha: 2.0}", alpha=0.3))

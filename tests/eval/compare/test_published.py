@@ -12,7 +12,6 @@ from eval.compare.paper_layouts import LAYOUTS
 from eval.compare.published import PAPERS, interval_of, read_published
 from eval.score.scores import read_scores
 from eval.score.statistics import Interval
-from tests.command import call, refusal_of
 from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.paper_runs import SFT, cells, printed, run, trained
 
@@ -146,16 +145,6 @@ def test_the_tables_of_a_paper_are_printed_without_runs() -> None:
     text = printed("--published", "--layout", "cost")
     assert [row[1] for row in cells(text)[2:]] == ["61", "86"]
     assert "Table 6: Data of experiment 2" in printed("--published", "--bench", "boxes")
-    assert "Did you mean 'crepe'?" in refusal_of("table", "--published", "--bench", "crep")
-    assert "this paper has no such table" in refusal_of("table", "--published", "--bench", "crepe", "--layout", "ood")
-    assert "nothing to compare" in refusal_of("table", "--published-model", "Qwen1.5-7b")
-    assert "Missing argument 'RUN...'" in call("table").err
-
-
-def test_a_model_that_the_paper_lacks_is_named(tmp_path: Path) -> None:
-    own = run(tmp_path / "run", model="mine", alpha=0.0)
-    assert "No published row is of these models" in printed(own, "--published")
-    assert "Did you mean 'Qwen1.5-7b'?" in refusal_of("table", own, "--published-model", "Qwen1.5-7")
 
 
 def test_the_measures_of_a_system_stand_beside_the_values_of_their_options(tmp_path: Path) -> None:

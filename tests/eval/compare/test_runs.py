@@ -160,12 +160,3 @@ def test_what_old_results_do_not_record_is_unknown(tmp_path: Path) -> None:
     for verb in ("table", "compare"):
         assert "Decoding unknown: theirs." in output_of(verb, new, foreign)
         assert "--strict" in refusal_of(verb, new, foreign, "--strict")
-
-
-def test_a_paper_table_has_the_same_note(tmp_path: Path) -> None:
-    runs = [
-        paper_run(tmp_path / name, PAPER, engine="transformers", fingerprint={**PLAIN, "max_new_tokens": tokens})
-        for name, tokens in (("a", 16), ("b", 32))
-    ]
-    assert "Decoded differently: max_new_tokens 16 (a), 32 (b)." in output_of("table", *runs)
-    assert "max_new_tokens 16 (a), 32 (b)" in " ".join(refusal_of("table", *runs, "--strict").split())

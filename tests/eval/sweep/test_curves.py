@@ -90,16 +90,6 @@ def test_a_line_of_the_plot_is_a_combination_of_the_other_axes(tmp_path: Path) -
     assert [(line.label, line.places) for line in lines] == [("debias=true", [1.0]), ("debias=false", [0.1, 1.0])]
 
 
-def test_scores_are_shown_as_plot_and_table(tmp_path: Path) -> None:
-    sweep, results = make_sweep(tmp_path)
-    text, page, picture = write_sweep_page(sweep, results, [])
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    shown = page.read_text(encoding="utf-8")
-    assert "<h2>Mean of EM and F1 against d2e.alpha</h2>" in shown
-    assert shown.count("same as debias=false,alpha=0.1") == 1
-    assert "same as debias=false,alpha=0.1" in text.read_text(encoding="utf-8")
-
-
 def test_rows_with_subsets_are_shown_as_conflict_against_aligned(tmp_path: Path) -> None:
     sweep, results = make_sweep(tmp_path, tagged=True)
     points = reading_points(results)

@@ -336,17 +336,3 @@ def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
     items = re.findall(r"<td>(q\d)</td><td.*?>(\S+?)</td>|$", page)
     assert {item for item, _ in items if item} == {"q0", "q1", "q2"}, "those that changed"
     assert "≠ alpha</th><td>0.0</td><td>0.5</td>" in page
-
-
-def test_its_output_ends_with_a_verdict_for_each_pair(tmp_path: Path) -> None:
-    rows = {"base": 0, "sft": 1, "d2e": 2}
-    runs = [
-        make_run(tmp_path / name, [prediction(n, n % 3 <= place) for n in range(60)]) for name, place in rows.items()
-    ]
-    out = tmp_path / "p.html"
-    lines = output_of("report", *runs, "--out", out).splitlines()
-    assert lines[-2].startswith("sft against base: mean +33.3 [")
-    assert lines[-1].startswith("d2e against base: mean +66.7 [")
-    lines = output_of("report", *runs, "--out", out, "--reference", "sft").splitlines()
-    assert lines[-2].startswith("base against sft: mean -33.3 [")
-    assert "base against sft: mean -33.3" in out.read_text(encoding="utf-8")
