@@ -1,19 +1,27 @@
-"""The harness of the benches: turns, medians, a process that is watched, and a report that is resumed."""
+"""Benchmarks: turns and medians, the table beside peers, and the cases of a GPU."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from d2e_sft.bench import gpu, peers, table
+from d2e_sft.bench.gpu import Peaks, measure_peaks
 from d2e_sft.bench.harness import Cost, Measurement, Report, cost_of_process, in_turns
+from d2e_sft.bench.table import CASES, REHEARSAL, TableBench, bench_all, table_of
+from d2e_sft.bench.train import PREFIX, QUESTION
+from d2e_sft.cli import run
 from d2e_sft.model.device import PeakMemory
 from d2e_sft.util.errors import UserError
+from tests.command import d2e, output_of, refusal_of
+from tests.tiny import save_tiny_model
 
 CPU = torch.device("cpu")
 
@@ -91,3 +99,167 @@ def test_a_report_is_written_after_every_case_and_resumes_those_that_failed(tmp_
     resumed.measure(cases, 60, file)
     assert calls == ["first", "second", "third", "second", "third"]
     assert (resumed.skipped, list(resumed.rows)) == ({}, ["first", "second", "third"])
+
+
+def test_every_case_but_the_start_is_measured_beside_its_peer(tmp_path: Path) -> None:
+    pytest.importorskip("lm_eval")
+    model, out, wanted = save_tiny_model(tmp_path / "model", seed=1), tmp_path / "bench", CASES[:-1]
+    printed = output_of("bench", "all", "--rehearse", "--model", model, "--out", out, "--parts", ",".join(wanted))
+    rows = json.loads((out / "bench.json").read_text("utf-8"))["rows"]
+    assert [*rows] == [*wanted]
+    assert [len(listed) for listed in rows.values()] == [2, 1, 2, 3, 1, 1]
+    for row in (row for listed in rows.values() for row in listed):
+        if row["theirs"] is None:
+            assert "trl is not installed" in row["why"]
+            continue
+        assert row["ratio"] == pytest.approx(row["ours"]["cpu_s"] / row["theirs"]["cpu_s"])
+        assert row["same"] in (None, 1), "both sides give the same answers"
+    for text in (printed, (out / "bench.md").read_text("utf-8")):
+        assert "lm-evaluation-harness" in text
+        assert "a built suite of 40 rows" in " ".join(text.split())
+
+
+def test_the_start_runs_the_commands_that_a_user_would_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("peft")
+    commands: list[list[str]] = []
+
+    def run(command: Sequence[str]) -> Cost:
+        commands.append([*command])
+        if "d2e_sft.cli" in command:
+            assert d2e(*command[3:]) == 0
+        else:
+            peers.answer(*command[4:])
+        return Cost(2.0, 1.0, 300.0)
+
+    monkeypatch.setattr(table, "cost_of_process", run)
+    monkeypatch.setattr(peers, "trl_is_missing", lambda: "trl is not installed")
+    model, out = save_tiny_model(tmp_path / "model", seed=1), tmp_path / "bench"
+    output_of("bench", "all", "--rehearse", "--model", model, "--out", out, "--parts", "start")
+    trained, answered = json.loads((out / "bench.json").read_text("utf-8"))["rows"]["start"]
+    assert (trained["ours"]["peak_mb"], trained["theirs"], trained["why"]) == (300, None, "trl is not installed")
+    assert (answered["ratio"], answered["theirs"]["clock_s"]) == (1, 2)
+    assert {command[0] for command in commands} == {sys.executable}
+    ours, theirs = (json.loads((out / "start" / f"{name}.jsonl").read_text("utf-8")) for name in ("answer", "peer"))
+    assert ours["output"] or theirs["output"]
+    assert (out / "start" / "run" / "adapter_model.safetensors").is_file()
+
+
+def test_a_users_script_trains_one_step(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    model = save_tiny_model(tmp_path / "model", seed=1)
+    rows = tmp_path / "rows.jsonl"
+    row = json.dumps({"story": "Bo carried the map into the car.", "ask": "Where is the map?", "place": "the car"})
+    rows.write_text(f"{row}\n" * 8, encoding="utf-8")
+    peers.train(str(model), str(rows), str(tmp_path / "out"))
+    assert (tmp_path / "out" / "adapter_model.safetensors").is_file()
+
+
+def test_a_table_is_resumed_and_replaced_once_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    failed: list[str] = []
+
+    def cases(bench: TableBench) -> dict[str, object]:
+        def case(name: str) -> list[dict[str, object]]:
+            calls.append(name)
+            if name == "suite" and not failed:
+                failed.append(name)
+                raise RuntimeError("no memory for this")
+            measured = {"ours": Measurement([Cost(1, 2, 10), Cost(1, 4, 10)]), "peer": Measurement([Cost(1, 4)] * 2)}
+            return [table._row(f"a {name}", measured, "ours", "peer", "a loop", 2)]
+
+        return {name: lambda name=name: case(name) for name in CASES}
+
+    monkeypatch.setattr(TableBench, "cases", cases)
+    bench = TableBench("m", REHEARSAL, tmp_path, lambda name: None)
+    assert bench_all(bench, 1).skipped == {"suite": "failed: RuntimeError: no memory for this"}
+    second = bench_all(bench, 1)
+    assert calls == [*CASES, "suite"]
+    (row,) = second.rows["suite"]
+    assert (row["ours"]["cpu_s"], row["theirs"]["cpu_s"], row["ratio"]) == (1.5, 2, 0.75)
+    assert "Not measured" not in table_of(second).terminal()
+    assert table_of(second).markdown().count("| a start") == 1
+    bench_all(bench, 1)
+    assert calls[len(CASES) + 1 :] == [*CASES], "a complete table is measured anew"
+    calls.clear()
+    assert table.is_complete(bench_all(bench, 1, ["suite"]))
+    assert calls == ["suite"]
+    other = TableBench("another", REHEARSAL, tmp_path, lambda name: None)
+    assert bench_all(other, 0).skipped["start"] == "the 0 s were over"
+
+
+def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
+    message = " ".join(refusal_of("bench", "all", "--out", tmp_path, "--parts", "trainings").split())
+    assert "Did you mean 'training'" in message
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "measure_peaks", lambda device: Peaks("none", 1e9, 1e9, None))
+    monkeypatch.setattr(gpu, "trl_is_missing", lambda: "trl is not installed")
+
+
+def test_a_failure_ends_only_its_own_case_and_the_status_is_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args: Any, **options: Any) -> Iterator[dict[str, Any]]:
+        raise RuntimeError("no kernel")
+
+    def decoded(*args: Any, **options: Any) -> list[dict[str, Any]]:
+        return [{"prompt": 180, "batch": 2, "debiased_ms": 2.0, "plain_ms": 1.0}]
+
+    monkeypatch.setattr(gpu, "bench_training", failing)
+    monkeypatch.setattr(gpu, "answer_rows", failing)
+    monkeypatch.setattr(gpu, "bench_decoding", decoded)
+    with pytest.raises(UserError, match=r"training, tiny, .* failed"):
+        run(["bench", "gpu", "--rehearse", "--out", str(tmp_path)])
+    text = (tmp_path / "bench-gpu.md").read_text()
+    assert "skipped: training, TRL: trl is not installed" in text
+    assert text.count("failed: RuntimeError: no kernel") == 5
+    assert "| tiny" in text, "the decoding that was measured"
+
+
+def test_d2e_device_decides_where_it_rehearses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "usable_device", lambda: torch.device("cuda"))
+    devices: list[str] = []
+
+    def training(*args: Any, device: torch.device, **options: Any) -> list[Any]:
+        devices.append(device.type)
+        return []
+
+    monkeypatch.setattr(gpu, "bench_training", training)
+    monkeypatch.setattr(gpu, "bench_decoding", lambda *args, **options: [])
+    monkeypatch.setattr(gpu, "answer_rows", lambda *args, **options: [])
+    monkeypatch.setenv("D2E_DEVICE", "cpu")
+    gpu.bench_gpu(file=None, seconds=60)
+    assert devices == ["cpu"] * 3
+    monkeypatch.setenv("D2E_DEVICE", "gpu")
+    with pytest.raises(UserError, match="'gpu': expected cuda or cpu"):
+        gpu.bench_gpu(file=None, seconds=60)
+
+
+def test_nothing_starts_when_the_time_is_over() -> None:
+    report = gpu.bench_gpu(file=None, seconds=0, rehearse=True)
+    assert not report.rows
+    assert report.skipped["training, tiny"] == "the 0 s were over"
+    assert not report.failed
+
+
+def test_without_an_accelerator_and_with_unknown_shapes_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("D2E_DEVICE", raising=False)
+    monkeypatch.setattr(gpu, "usable_device", lambda: torch.device("cpu"))
+    with pytest.raises(UserError, match=r"no accelerator(.|\n)*--rehearse"):
+        gpu.bench_gpu(file=None, seconds=1)
+    with pytest.raises(UserError, match="no shape 'qwen9'"):
+        gpu.bench_gpu(file=None, seconds=1, shapes=["qwen9"])
+
+
+def test_the_refiners_contexts_each_lack_another_part() -> None:
+    prompt = [*range(PREFIX + 80 + QUESTION)]
+    left_out = [sorted(set(prompt) - set(pair.original)) for pair in gpu._without_a_part(prompt, [[1], [2]])]
+    assert left_out == [[*range(PREFIX + start, PREFIX + start + 10)] for start in range(0, 80, 10)]
+
+
+def test_peaks_are_measured() -> None:
+    peaks = measure_peaks(torch.device("cpu"))
+    assert 1e8 < peaks.flops < 1e14
+    assert 1e8 < peaks.bytes_per_s < 1e13
+    assert peaks.best_flops == peaks.flops, "no data sheet of this CPU is known"
+    assert replace(peaks, data_sheet_flops=1e15).best_flops == 1e15

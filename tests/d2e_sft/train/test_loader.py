@@ -1,19 +1,32 @@
-"""The micro-batches of whole steps: which rows a step draws, and that the cut changes nothing but the cut."""
+"""Rows become tokens, in the micro-batches and order of an epoch."""
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from datasets import Dataset, Features, LargeList, List, Value
 
-from d2e_sft.config.recipe import D2ESection
+from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import write_samples
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.collation import Collator, Row
+from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.train.balance import Balance
+from d2e_sft.train.data_record import tokens_digest
 from d2e_sft.train.loader import REPEATED, Draws, MicroBatchRows, StepCollator, TokenBudgetSteps
+from d2e_sft.train.rows import describe_rows, encode_samples, read_rows
+from d2e_sft.train.samples import RunSamples, choose_samples, probe_groups
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_tokenizer
 
 D2E = D2ESection()
 VIEWS = D2E.views
@@ -143,3 +156,173 @@ def test_a_balanced_epoch_shows_conflict_rows_at_their_share_and_all_of_them_equ
         expected = 40 * (share * 40 / 4 if row < 4 else (1 - share) * 40 / 36)
         assert in_all[row] == pytest.approx(expected, abs=16), row
     assert draws.order(costs, 0) != draws.order(costs, 1)
+
+
+def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    samples = [make_sample(n, context="long " * 100 if n == 1 else "") for n in range(4)]
+    write_samples(samples, tmp_path / "train.jsonl")
+    content = {"train": str(tmp_path / "train.jsonl"), "max_length": 400, "max_samples": 3, "overlong": "drop"}
+    recipe = Recipe.model_validate({"data": content, "train": {"output_dir": str(tmp_path / "run")}})
+    loaded = load_model(str(tmp_path / "model"))
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    assert (rows.in_file, len(rows.whole), len(rows.samples), len(rows.dataset)) == (4, 3, 2, 2)
+    assert describe_rows(recipe, "training", rows) == [
+        f"training samples: 2 of 4 in {tmp_path}/train.jsonl (data.max_samples=3)",
+        "  1 longer than 400 tokens and dropped",
+        "  2 without a context, so that the imagined view is the original",
+    ]
+    recipe.data.overlong = "truncate_context"
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    assert max(item.longest for item in rows.kept) <= 400
+    assert "  1 longer than 400 tokens, so their contexts are cut" in describe_rows(recipe, "training", rows)
+    recipe.data.overlong = "error"
+    with pytest.raises(UserError, match=r"train.jsonl: 1 of 3 samples exceed data.max_length=400"):
+        read_rows(recipe, "training", loaded, progress=False)
+    assert len(read_rows(recipe, "training", loaded, progress=False, refuse=False).samples) == 2
+
+
+def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(3), tmp_path / "train.jsonl")
+    content = {
+        "data": {"train": str(tmp_path / "train.jsonl")},
+        "train": {"output_dir": str(tmp_path / "run")},
+        "d2e": {"distill": False},
+    }
+    loaded = load_model(str(tmp_path / "model"))
+    both = read_rows(Recipe.model_validate(content), "training", loaded, progress=False)
+    content["data"]["without_context"] = "true"
+    with pytest.raises(ValueError, match="with the views original, imagined: without contexts they are the same"):
+        Recipe.model_validate(content)
+    content["d2e"] = {"objective": "sft"}
+    recipe = Recipe.model_validate(content)
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    assert [item.prompts for item in rows.kept] == [{"original": item.prompts["imagined"]} for item in both.kept]
+    assert "  3 whose contexts are left out (data.without_context)" in describe_rows(recipe, "training", rows)
+
+
+def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    changes: list[dict[str, Any]] = [
+        {"rejected": ["a very long and wrong answer"]},
+        {"habit": ["the hill"], "subset": "conflict"},
+        {"meta": {"swapped": {"from": "the sea", "to": "the river"}}},
+        {"habit": ["the river"], "subset": "aligned"},
+    ]
+    rejected = ["a very long and wrong answer", "the hill", "the sea", None]
+    samples = [make_sample(n, answers=["the river"], **change) for n, change in enumerate(changes)]
+    write_samples(samples, tmp_path / "train.jsonl")
+    content: dict[str, Any] = {
+        "data": {"train": str(tmp_path / "train.jsonl")},
+        "train": {"output_dir": str(tmp_path / "run")},
+        "d2e": {"objective": "prefer"},
+    }
+    loaded, recipe = load_model(str(tmp_path / "model")), Recipe.model_validate(content)
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    told = "  1 without a rejected answer, "
+    assert describe_rows(recipe, "training", rows)[1:] == [
+        "  pairs: 3; the rejected answer is 1 the column rejected, 1 the habit, 1 the answer before the swap",
+        f"{told}trained by the cross entropy only (d2e.sft_weight=1)",
+    ]
+    recipe.d2e.sft_weight = 0
+    assert describe_rows(recipe, "training", rows)[-1] == f"{told}with no effect"
+    others = [
+        sample.model_copy(update={"answers": [text], "rejected": []})
+        for sample, text in zip(samples, rejected, strict=True)
+        if text
+    ]
+    write_samples(others, tmp_path / "train.jsonl")
+    recipe.d2e.objective = "sft"
+    expected = [row["answer"] for row in read_rows(recipe, "training", loaded, progress=False).dataset]
+    assert [row["rejected"] for row in rows.dataset] == [*expected, []]
+    assert "rejected" not in read_rows(recipe, "training", loaded, progress=False).dataset[0]
+    # The longer of the two answers counts, also where contexts are cut.
+    longest = rows.kept[0].longest
+    assert longest == len(rows.dataset[0]["original"]) + len(rows.dataset[0]["rejected"])
+    recipe.d2e.objective, recipe.data.max_length, recipe.data.overlong = "prefer", longest - 5, "truncate_context"
+    write_samples(samples, tmp_path / "train.jsonl")
+    cut = read_rows(recipe, "training", loaded, progress=False)
+    assert max(item.longest for item in cut.kept) <= longest - 5
+    assert [row["rejected"] for row in cut.dataset] == [row["rejected"] for row in rows.dataset]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> ViewEncoder:
+    return ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), ("original", "imagined", "refined"))
+
+
+def test_a_truncated_context_leaves_question_and_answer_whole(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="first " + "word " * 400)
+    result = encode_samples([make_sample(1), sample], encoder, max_length=500, overlong="truncate_context")
+    assert not result.dropped
+    assert result.truncated == [sample]
+    cut = result.kept[1]
+    whole = encoder.encode(sample)
+    text = encoder.tokenizer.decode(cut.prompts["original"])
+    assert "first word word" in text
+    assert sample.question in text
+    assert cut.answer == whole.answer
+    assert 490 < cut.longest <= 500
+    assert cut.prompts["imagined"] == whole.prompts["imagined"]
+
+
+def test_a_context_without_blanks_is_cut_and_not_emptied_and_an_answer_stays_whole(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="雨" * 300)
+    result = encode_samples([sample], encoder, max_length=500, overlong="truncate_context")
+    assert encoder.tokenizer.decode(result.kept[0].prompts["original"]).count("雨") > 20
+    with pytest.raises(UserError, match="even without context"):
+        encode_samples([make_sample(1)], encoder, max_length=100, overlong="truncate_context")
+
+
+def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
+    samples = [make_sample(n, dataset="large" if n < 8 else "small") for n in range(10)]
+    chosen = choose_samples(samples, 4, seed=0)
+    assert [sample.dataset for sample in chosen] == ["large", "large", "small", "small"]
+    assert [sample.id for sample in chosen] == sorted(sample.id for sample in chosen)
+    assert chosen == choose_samples(samples, 4, seed=0)
+    assert sum(sample.dataset == "small" for sample in choose_samples(samples, 8, seed=0)) == 2
+    assert choose_samples(samples, None, seed=0) == samples
+
+
+def test_a_run_reads_its_own_files_and_leaves_contexts_out_where_it_is_to(tmp_path: Path) -> None:
+    write_samples(make_samples(8), tmp_path / "train.jsonl")
+    write_samples([make_sample(n, split="dev") for n in range(3)], tmp_path / "dev.jsonl")
+    data = {"train": str(tmp_path / "train.jsonl"), "max_samples": 5, "without_context": True}
+    sections = {"d2e": {"objective": "sft"}, "train": {"output_dir": str(tmp_path / "run")}}
+    alone = RunSamples.of(Recipe.model_validate({"data": data, **sections}))
+    assert (alone.training.in_file, len(alone.training.chosen)) == (8, 5)
+    assert {sample.context for sample in alone.training.chosen} == {""}
+    assert alone.held_out is alone.probe is None
+    held_out = RunSamples.of(Recipe.model_validate({"data": {**data, "dev": str(tmp_path / "dev.jsonl")}, **sections}))
+    assert held_out.held_out is not None
+    assert [sample.id for sample in held_out.held_out.chosen] == ["s0", "s1", "s2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "groups"),
+    [
+        ("A:aligned B:aligned A:conflict B:conflict", "aligned aligned_B conflict conflict_B"),
+        ("A:aligned B:aligned B:conflict", "aligned_A aligned conflict"),  # the first lacks a subset
+        ("A:aligned B:conflict", "aligned conflict"),
+    ],
+)
+def test_a_probe_reports_the_first_dataset_with_both_subsets_and_further_ones_by_name(given: str, groups: str) -> None:
+    named = [one.split(":") for one in given.split()]
+    samples = [make_sample(n, dataset=dataset, subset=subset) for n, (dataset, subset) in enumerate(named)]
+    assert probe_groups(samples) == groups.split()
+
+
+def test_the_digest_is_of_every_token_in_its_place() -> None:
+    rows = [{"original": [1, 2], "answer": [3]}, {"original": [4], "answer": [5, 6]}]
+    moved = [{"original": [1], "answer": [3]}, {"original": [2, 4], "answer": [5, 6]}]
+    # Column by column: its name, how many tokens each row has, and the tokens.
+    columns = (b"answer", [1, 2], [3, 5, 6]), (b"original", [2, 1], [1, 2, 4])
+    told = [(name, np.int32(lengths).tobytes(), np.int64(tokens).tobytes()) for name, lengths, tokens in columns]
+    expected = hashlib.sha256(b"".join(part for parts in told for part in parts)).hexdigest()
+    assert tokens_digest(rows) == expected != tokens_digest(moved)
+    for kind in (List(Value("int32")), LargeList(Value("int64"))):
+        dataset = Dataset.from_list(rows, features=Features({"original": kind, "answer": kind}))
+        assert tokens_digest(dataset.select([1, 0]).select([1, 0])) == expected, "as of a list of rows"
+    trained = [{**row, "trained": [True] * len(row["answer"])} for row in rows]
+    assert tokens_digest(trained) == expected, "it follows from the tokens"

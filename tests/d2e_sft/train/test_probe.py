@@ -1,8 +1,11 @@
-"""The probe of reading: what it counts is what greedy decoding answers, and what it logs."""
+"""What a training reports: the probe of subsets, lines of progress, and curves in trackers."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,12 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.decoding import DecodingConfig, answer_samples
 from d2e_sft.model.loading import load_model
+from d2e_sft.train.progress import LossLines
 from d2e_sft.train.rows import read_rows
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.samples import probe_samples
 from d2e_sft.util.errors import UserError
+from tests.command import call, program
 from tests.factories import log_history, make_world, write_recipe
 from tests.tiny import make_sample, make_samples
 
@@ -127,3 +132,131 @@ def test_from_python_it_needs_no_strategy_and_refuses_other_rows(world: Path, tm
     tokens = trainer.inputs.train_dataset if trainer.inputs else None
     with pytest.raises(UserError, match="probe_dataset: it needs training rows with"):
         D2ETrainer(str(world / "model"), config, train_dataset=tokens, probe_dataset=rows)
+
+
+LOGS = {
+    "loss": 5.64993, "grad_norm": 2.2, "learning_rate": 1e-5, "ce": 5.643, "kl": 0.007115, "debiased_accuracy": 0.125,
+    "plain_accuracy": 0.1, "bias_share": 0.0, "alpha": 0.5, "tokens_per_second": 1668.3, "epoch": 0.4,
+}  # fmt: skip
+
+
+def test_a_line_has_the_terms_that_count_and_its_header_comes_once() -> None:
+    lines = LossLines()
+    header, first = (line.split() for line in lines.lines(1, LOGS))
+    assert dict(zip(header, first, strict=True)) == {
+        "step": "1", "loss": "5.65", "ce": "5.643", "kl": "0.007115", "accuracy": "12.5", "tokens/s": "1,668"
+    }  # fmt: skip
+    assert len(lines.lines(1_000, {**LOGS, "tokens_per_second": 12_345.6})) == 1
+    pairs = {**LOGS, "kl": 0.0, "preference": 0.69, "rewards/accuracies": 0.75, "kl_rows": 0.34}
+    header, first = (line.split() for line in LossLines().lines(1, pairs))
+    assert dict(zip(header, first, strict=True)).items() >= {"preference": "0.69", "preferred": "75.0"}.items()
+    assert "ce" not in LossLines().lines(1, {**LOGS, "kl": 0.0})[0].split(), "a single term is the loss"
+
+
+def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dev = [make_sample(i, split="dev") for i in (10, 11)]
+    probe = [make_sample(20, split="test", subset="aligned"), make_sample(21, split="test", subset="conflict")]
+    make_world(tmp_path, train=4, dev=dev, probe=probe, bench=0)
+    rows = [f"data.dev={tmp_path}/dev.jsonl", f"data.probe={tmp_path}/probe.jsonl"]
+    recipe = write_recipe(tmp_path, tmp_path / "run", *rows, "train.max_steps=2", "train.eval_steps=2")
+    train_recipe(load_recipe(str(recipe)))
+    printed = capsys.readouterr().out
+    first = next(
+        line for line in printed.splitlines() if not line.startswith("[")
+    )  # DeepSpeed's own, as it is imported
+    assert first.startswith("objective: d2e; others: sft, teacher, prefer ")
+    assert "{'" not in printed
+    assert printed.count("tokens/s") == 1
+    assert "step 2, held out: loss " in printed
+    assert "step 0, aligned / conflict: plainly " in printed
+    assert "step 2, aligned / conflict: plainly " in printed
+    assert "2 steps in " in printed
+    lines = [line for line in printed.splitlines() if "step" in line or line[:6].strip().isdigit()]
+    assert len(lines) >= 6
+    assert max(map(len, lines)) <= 100
+
+
+def test_quiet_leaves_only_results_and_warnings(tmp_path: Path) -> None:
+    make_world(tmp_path, train=4, bench=0)
+    recipe = write_recipe(tmp_path, tmp_path / "run", "train.max_steps=2")
+    called = call("train", recipe, "--quiet", f"data.dev={tmp_path}/train.jsonl", "train.sample_predictions=0")
+    assert called.status == 0, called.err
+    assert called.out == f"trained: {tmp_path / 'run'}\n"
+    assert "nothing is held out" in called.err, "a warning"
+    assert "step" in call("train", recipe, "--overwrite").out
+
+
+EVALUATED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"}
+LOGGED = {*EVALUATED, "alpha", "tokens_per_second"}
+NAMES = {f"train/{name}" for name in LOGGED} | {f"eval/{name}" for name in EVALUATED}
+TRACKERS = [name for name in ("tensorboard", "wandb", "trackio") if find_spec(name) is not None]
+
+
+def needs(tracker: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(tracker not in TRACKERS, reason=f"{tracker} is not installed")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which two steps were trained in a process of its own, evaluated after both, told to all trackers."""
+    dev = [make_sample(number, split="dev") for number in (20, 21)]
+    folder = make_world(tmp_path_factory.mktemp("trackers"), dev=dev, bench=0)
+    write_recipe(
+        folder, folder / "run", f"data.dev={folder}/dev.jsonl", "d2e.alpha=0.7", "eval.max_new_tokens=4",
+        "train.max_steps=2", "train.eval_steps=1", f"train.report_to={TRACKERS}", "train.project=boundary",
+    )  # fmt: skip
+    places = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
+    places["TRACKIO_DIR"] = str(folder / "trackio")
+    ended = program(folder, "d2e_sft.cli:main", "train", folder / "run.yaml", **places)
+    assert ended.status == 0, ended.printed[-3000:]
+    return folder
+
+
+def evaluated(folder: Path) -> dict[int, dict[str, Any]]:
+    """The run's own log by step, of what was evaluated."""
+    return {entry["step"]: entry for entry in log_history(folder / "run") if "eval_loss" in entry}
+
+
+def predictions(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "run" / "held_out_predictions.jsonl").read_text().splitlines()]
+
+
+@needs("tensorboard")
+def test_tensorboard_gets_curves_and_the_table(trained: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    [folder] = {path.parent for path in (trained / "run" / "runs").rglob("events.out.*")}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) >= NAMES
+    for event in events.Scalars("eval/ce"):
+        assert event.value == pytest.approx(evaluated(trained)[event.step]["eval_ce"])
+    assert [event.value for event in events.Scalars("train/alpha")] == pytest.approx([0.7, 0.7])
+    tables = events.Tensors("held_out_predictions/text_summary")
+    assert [table.step for table in tables] == [1, 2]
+    shown = tables[1].tensor_proto.string_val[0].decode()
+    for row in predictions(trained)[2:]:
+        assert f" {row['id']} |" in shown
+        assert " ".join(row["question"].split()) in shown
+
+
+@needs("wandb")
+def test_wandb_offline_gets_the_table(trained: Path) -> None:
+    [file] = trained.rglob("*.wandb")
+    tables = [json.loads(path.read_text()) for path in sorted(file.parent.rglob("*held_out_predictions_*.json"))]
+    rows = [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]]
+    assert sorted(rows, key=str) == sorted(predictions(trained), key=str)
+
+
+@needs("trackio")
+def test_trackio_gets_curves_the_recipe_and_the_table(trained: Path) -> None:
+    [file] = (trained / "trackio").rglob("boundary*.db")
+    with sqlite3.connect(file) as database:
+        logged = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY step")]
+        [configured] = [json.loads(text) for (text,) in database.execute("SELECT config FROM configs")]
+    assert {key for entry in logged for key in entry} >= NAMES
+    found = [entry["eval/ce"] for entry in logged if "eval/ce" in entry]
+    assert found == pytest.approx([entry["eval_ce"] for entry in evaluated(trained).values()])
+    assert configured["recipe"]["d2e"]["alpha"] == 0.7
+    tables = [entry["held_out_predictions"] for entry in logged if "held_out_predictions" in entry]
+    assert len(tables) == 2

@@ -1,14 +1,29 @@
-"""What training finds in a run folder: a fresh one is used, a used one is not destroyed."""
+"""The run folder: fresh or used, an earlier run is refused, continued or cleared; the best model is what is left."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import datasets
 import pytest
+import torch
+from peft import LoraConfig
 
-from d2e_sft.config.recipe import Recipe
-from d2e_sft.train.run_folder import clear_run, starting_point
+from d2e_sft import D2EConfig, D2ETrainer
+from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
+from d2e_sft.model.loading import load_model
+from d2e_sft.model.storage.seal import damage
+from d2e_sft.train.run import train_recipe
+from d2e_sft.train.run_folder import checkpoints_of, clear_run, starting_point
+from d2e_sft.util.errors import UserError
+from tests.command import call
+from tests.d2e_sft.train.test_messages import ROWS, SHORT
+from tests.factories import log_history, make_world, write_recipe
 from tests.messages import Call, messages_of
+from tests.naive import encoded_rows
+from tests.tiny import make_sample, tiny_model
 
 
 def recipe(run: Path, train: str = "train.jsonl") -> Recipe:
@@ -59,3 +74,137 @@ def test_clearing_removes_what_training_left_and_nothing_else(
     assert "the evaluations piper, wiqa; checkpoint-4, data.json" in said
     assert "mine.txt" not in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "notes"]
+
+
+def test_a_script_that_runs_again_keeps_the_earlier_run(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, model = tmp_path / "run", str(world / "model")
+    options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
+
+    def trainer(rows: Any = ROWS, rank: int | None = 4, **changes: Any) -> D2ETrainer:
+        adapter = rank and LoraConfig(r=rank, target_modules="all-linear")
+        args = D2EConfig(str(run), **{**options, **changes})
+        return D2ETrainer(model, args, train_dataset=rows, peft_config=adapter)
+
+    first = trainer()
+    first.train()
+    first.save_model()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(UserError) as refused:
+        trainer(max_steps=1).train()
+    assert str(refused.value) == (
+        f"{run}: already contains a run\n  remedy: continue it with --resume (resume_from_checkpoint=True), start "
+        "over with --overwrite (overwrite_output_dir=True), or choose another train.output_dir"
+    )
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"objective": "sft"}, "\n  d2e.objective: 'd2e' → 'sft'"),
+        ({"rank": 8}, "model.lora.r: 4 → 8"),
+        ({"rows": ROWS[:5]}, "give other tokens now\n  samples: 6 → 5"),
+    ]
+    for changes, told in refusals:
+        for given in (True, str(run / "checkpoint-1")):
+            with pytest.raises(UserError, match=r"was started with another recipe|give other tokens now") as refused:
+                trainer(**changes).train(resume_from_checkpoint=given)
+            assert told in str(refused.value)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    capsys.readouterr()
+    trainer(save_total_limit=5).train(resume_from_checkpoint=True)
+    assert "resumed after step 2 of 2" in capsys.readouterr().out
+    assert damage(run, cached=False) is None, "the recipe changed, and the model that was saved is still readable"
+    assert len(list(run.glob("checkpoint-*"))) == 2
+    with pytest.raises(UserError, match="no such folder; expected a checkpoint-N"):
+        trainer().train(resume_from_checkpoint=str(run / "checkpoint-9"))
+    trainer(max_steps=1, overwrite_output_dir=True).train()
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-1"]
+    assert not (run / "adapter_model.safetensors").exists()
+
+
+def test_rows_that_are_tokens_leave_a_recipe_and_are_compared_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, tokens = tmp_path / "run", encoded_rows(D2ESection(), 6)
+    options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
+
+    def trainer(rows: Any = tokens, **changes: Any) -> D2ETrainer:
+        return D2ETrainer(tiny_model(), D2EConfig(str(run), **{**options, **changes}), train_dataset=rows)
+
+    trainer(alpha=0.3).train()
+    assert "training samples: 6, given as tokens" in capsys.readouterr().out
+    recipe = load_recipe(run / "recipe.yaml")
+    assert (recipe.d2e.alpha, recipe.train.max_steps, recipe.model.name) == (0.3, 2, "LlamaForCausalLM")
+    with pytest.raises(UserError, match=r"already contains a run"):
+        trainer().train()
+    added = {"answer": [*tokens[0]["answer"], 7], "content": [*tokens[0]["content"], True]}
+    longer = [{**tokens[0], **added}, *tokens[1:]]
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"alpha": 0.9}, "\n  d2e.alpha: 0.3 → 0.9"),
+        ({"alpha": 0.3, "rows": tokens[:5]}, "give other tokens now\n  samples: 6 → 5"),
+        ({"alpha": 0.3, "rows": longer}, "tokens, SHA-256"),
+    ]
+    for changes, told in refusals:
+        for given in (True, str(run / "checkpoint-1")):
+            with pytest.raises(UserError, match=told):
+                trainer(**changes).train(resume_from_checkpoint=given)
+    trainer(datasets.Dataset.from_list(tokens), alpha=0.3).train(resume_from_checkpoint=str(run / "checkpoint-1"))
+    again = call("train", run / "recipe.yaml", f"train.output_dir={tmp_path / 'again'}")
+    assert again.status == 1
+    assert "the rows of this run were given as tokens" in again.err
+    trainer(alpha=0.9, overwrite_output_dir=True).train()
+    assert load_recipe(run / "recipe.yaml").d2e.alpha == 0.9
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    held_out = [make_sample(i, split="dev", answers=["a stone"]) for i in range(4)]
+    aligned = [make_sample(i, subset="aligned") for i in range(4)]
+    probe = [*aligned, *(make_sample(i + 9, subset="conflict") for i in range(4))]
+    return make_world(tmp_path_factory.mktemp("best"), train=4, dev=held_out, probe=probe, bench=0)
+
+
+def recipe_best_model(world: Path, run: Path, *overrides: str) -> Recipe:
+    """A learning rate at which held-out loss soon rises; evaluated and saved at every step."""
+    keys = {
+        "max_steps": 8, "per_device_train_batch_size": 4, "learning_rate": 0.1, "eval_steps": 1, "save_steps": 1,
+        "lr_scheduler_type": "constant", "warmup_steps": 0, "sample_predictions": 2, "load_best_model_at_end": "true",
+    }  # fmt: skip
+    given = [f"data.dev={world}/dev.jsonl", "eval.max_new_tokens=3", *(f"train.{k}={v}" for k, v in keys.items())]
+    return load_recipe(str(write_recipe(world, run, *given)), overrides)
+
+
+def state(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "trainer_state.json").read_text())
+    return found
+
+
+def evaluations(run: Path, name: str = "eval_loss") -> list[float]:
+    return [entry[name] for entry in log_history(run) if name in entry]
+
+
+def test_the_run_ends_with_the_weights_of_its_best_evaluation(world: Path, tmp_path: Path) -> None:
+    run = train_recipe(recipe_best_model(world, tmp_path / "run", "train.early_stopping_patience=2"))
+    losses = evaluations(run)
+    best = losses.index(min(losses)) + 1
+    assert best < len(losses) < 8, "the loss rose, and after two evaluations without progress training stopped"
+    assert len(losses) == best + 2
+    assert state(run)["best_model_checkpoint"] == str(run / f"checkpoint-{best}")
+    kept = checkpoints_of(run)
+    assert [folder.name for folder in kept] == [f"checkpoint-{best + 2}", f"checkpoint-{best}"]
+    assert [damage(folder, cached=False) for folder in kept] == [None, None]
+    assert json.loads((kept[0] / "trainer_state.json").read_text())["best_model_checkpoint"] == str(kept[1])
+    whole, expected = (load_model(str(folder)).model.state_dict() for folder in (run, kept[1]))
+    assert all(torch.equal(whole[name], weights) for name, weights in expected.items())
+    # Resumed, it has stopped.
+    train_recipe(recipe_best_model(world, tmp_path / "run", "train.early_stopping_patience=2"), resume=True)
+    assert evaluations(run) == losses
+
+
+def test_any_value_of_an_evaluation_may_say_what_is_best(world: Path, tmp_path: Path) -> None:
+    probe = f"data.probe={world}/probe.jsonl"
+    for metric, rows, which in (("eval_f1", [], max), ("habit_gap", [probe, "data.dev=null"], min)):
+        options = (*rows, f"train.metric_for_best_model={metric}", "train.max_steps=2")
+        run = train_recipe(recipe_best_model(world, tmp_path / metric, *options))
+        values = evaluations(run, f"eval_{metric.removeprefix('eval_')}")[-2:]  # without that before training
+        best = which(values)
+        assert state(run)["best_metric"] == best
+        assert state(run)["best_global_step"] == values.index(best) + 1

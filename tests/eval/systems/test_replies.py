@@ -1,24 +1,34 @@
-"""What each benchmark reads in a reply: one table of reader, text and what is read."""
+"""Replies of models to the systems: what is read from them, from code to words."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from d2e_sft.data.conversation import prompt_turns
+from data_builders.sources import SOURCES
+from eval.run.task import TaskItem
 from eval.systems.boxes.answers import contents_of, in_words_of_t5, read_all, read_one
+from eval.systems.crepe.benchmark import FAMILIES
 from eval.systems.crepe.code import most_frequent
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
 from eval.systems.crepe.parse import (
+    Parse,
+    changes_from_first,
+    changes_of,
     read_change,
+    read_code,
     read_lettered_levels,
     read_level,
     read_option,
     read_truth,
     read_yes_or_no,
 )
-from eval.systems.crepe.prompts import clause
+from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
 from eval.systems.openpi2.clusters import parse_groups
 from eval.systems.openpi2.gold import normalise
 from eval.systems.openpi2.planning import Written, parse_pddl
@@ -27,6 +37,10 @@ from eval.systems.openpi2.schemata import parse_schema
 from eval.systems.openpi2.states import parse_change, parse_sentences, parse_states
 from eval.systems.wiqa.benchmark import WIQA, polarity_of
 from eval.systems.wiqa.gold import label_of
+from tests.eval.systems import crepe_perfect as perfect
+from tests.eval.systems.crepe_perfect import FROM_FIRST, rule_of, write_events
+from tests.eval.systems.crepe_procedures import BURN, run
+from tests.eval.systems.files import save
 
 ENDLESS = "9" * 5_000
 MOST_OFTEN = """        event.precondition = ("kettle", "hot")
@@ -180,3 +194,202 @@ OPENPI2 = [
 def test_a_reply_is_read(reader: Callable[[str], Any], reply: str, expected: Any) -> None:
     found = reader(reply)
     assert ((found.domain, found.problem) if isinstance(found, Written) else found) == expected
+
+
+PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
+FORMS = [
+    *((prompt, entities, "official") for prompt, entities in PAIRS),
+    *((prompt, entities, "independent") for prompt, entities in PAIRS if FAMILIES[prompt].by_step),
+]
+
+
+def asked(folder: Path, say: Any, prompt: str, entities: str, structure: str, **options: Any) -> Any:
+    """Ask `say` by a form of prompt; predicted states come from a file."""
+    if entities == "predicted":
+        states = {"3": {"1": [{"entity": "kettle", "attribute": "hot", "change": "more likely"}]}, "5": {}}
+        options["entities_file"] = save(folder / "states.json", states)
+    return run(folder / "data", say, prompt=prompt, entities=entities, structure=structure, **options)
+
+
+@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
+def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_told(
+    tmp_path: Path, prompt: str, entities: str, structure: str
+) -> None:
+    result, _ = asked(tmp_path, rule_of(prompt, entities, structure), prompt, entities, structure, shots=0)
+    assert result.scores["unparsed"] == {"share": 0.0, "pairs": 0}
+    if structure == "official" and prompt in FROM_FIRST:
+        # Two pairs of the first step change.
+        assert result.scores["confusion"] == [[4, 0, 0], [1, 1, 0], [1, 0, 1]]
+    else:
+        assert result.scores["macro_f1"] == result.scores["corrected"]["macro_f1"] == 1
+
+
+@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
+def test_unreadable_replies_are_no_change(tmp_path: Path, prompt: str, entities: str, structure: str) -> None:
+    scores = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure, shots=1)[0].scores
+    assert scores["unparsed"] == {"share": 1.0, "pairs": 8}
+    assert scores["macro_f1"] == scores["baselines"]["majority"]["macro_f1"]
+
+
+def test_demonstrations_are_not_of_the_benchmark_and_agree_with_themselves(crepe_raw: Path) -> None:
+    published = "".join(path.read_text(encoding="utf-8") for path in crepe_raw.glob("*.json"))
+    for shown in load_demonstrations():
+        for text in (shown.goal, *shown.steps, *(event.event for event in shown.events)):
+            assert text not in published
+        for event in shown.events:
+            assert any(event.label(step) for step in range(1, len(shown.steps) + 1)), "something changes"
+            assert all(
+                (event.label(step) == 0) == (event.state_label(step) == 0) for step in range(1, len(shown.steps) + 1)
+            )
+
+
+def test_random_demonstrations_come_by_seed_and_by_event() -> None:
+    def drawn(seed: int, *, by_event: bool) -> list[tuple[str, ...]]:
+        return [
+            tuple(event.event for event in shown.events) for shown in drawn_demonstrations(3, seed, by_event=by_event)
+        ]
+
+    assert drawn(4, by_event=True) == drawn(4, by_event=True)
+    assert len({tuple(drawn(seed, by_event=True)) for seed in range(20)}) > 15
+    assert all(len(set(drawn(seed, by_event=True))) == 3 for seed in range(20)), "no event twice"
+    assert {len(events) for seed in range(5) for events in drawn(seed, by_event=True)} == {1}
+    assert {len(events) for seed in range(5) for events in drawn(seed, by_event=False)} == {2}
+
+
+def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:
+    said = {"3/event0/step1": "unlikely", "3/event0/step2": "likely", "3/event0/step3": "Hm."}
+    result, _ = run(tmp_path, lambda chat: said.get(chat.id, "likely"), prompt="text")
+    predicted = [
+        [row["change"] for row in block if row["type"] == "predicted_event"]
+        for block in json.loads(result.files["crepe_predictions.json"])["3"]["steps"][1:]
+    ]
+    assert predicted == [[], ["more likely"], []]
+    assert result.scores["unparsed"]["pairs"] == 1
+
+
+def test_levels_are_compared_step_by_step(tmp_path: Path) -> None:
+    replies = {"3/event0": "Step 1: (C) not very likely\nStep 2: (B)\nStep 3: very unlikely"}
+    result, _ = run(tmp_path, lambda chat: replies.get(chat.id, ""), prompt="text_at_once")
+    assert result.scores["unparsed"]["pairs"] == 5
+    # Gold of event 0 is more, equally, less; predicted are equally, more, less.
+    assert result.scores["confusion"] == [[3, 0, 1], [1, 1, 0], [2, 0, 0]]
+
+
+def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
+    def repeat(chat: TaskItem) -> str:
+        before = "\n".join(message["content"] for message in chat.messages[1:])
+        return f"```python\n{before}\n{write_events(chat)}\n```"
+
+    result, _ = run(tmp_path, repeat, entities="gold", shots=0)
+    assert result.scores["macro_f1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "label", "inconsistent"),
+    [("True", "False", 2, 0), ("False", "True", 1, 0), ("False", "False", 0, 0), ("True", "True", 0, 8)],
+)
+def test_answers_that_contradict_each_other_are_no_change(
+    tmp_path: Path, more: str, less: str, label: int, inconsistent: int
+) -> None:
+    said = {"more": more, "less": less}
+    result, _ = run(
+        tmp_path,
+        lambda chat: f"the answer to the original question is {said[chat.id.rpartition('/')[2]]}",
+        prompt="two_questions",
+    )
+    assert [row[label] for row in result.scores["confusion"]] == [sum(row) for row in result.scores["confusion"]]
+    assert result.scores["inconsistent"] == inconsistent
+    assert result.scores["unparsed"]["pairs"] == 0
+
+
+def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(tmp_path: Path) -> None:
+    source = SOURCES["strategyqa"]
+    _, asker = run(tmp_path, perfect.say_true_or_false, prompt="two_questions")
+    chat = asker.passes[0][1][0]
+    row = prompt_turns(source.prompt, source.system, f"Is it more likely that {BURN.removesuffix('.')}?")
+    assert (chat.messages, chat.imagined) == (row.messages("Boil the water."), row.messages(""))
+
+
+ENDLESS_CREPE_REPLIES = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("compare", "levels", "labels"),
+    [
+        (changes_of, [0, 3, 3, 1], [MORE, EQUALLY, LESS]),
+        (changes_of, [1, None, 1, 0], [None, EQUALLY, LESS]),
+        (changes_of, [None, 2, 3], [None, MORE]),
+        (changes_of, [], []),
+        (changes_from_first, [1, 1, 0, None, 0, 1], [EQUALLY, EQUALLY, LESS, None, EQUALLY, MORE]),
+        (changes_from_first, [None, 1], [None, MORE]),  # officially the first readable level is a change
+        (lambda levels: changes_from_first(levels, likely=2), [None, 1], [None, LESS]),
+        (changes_from_first, [], []),
+    ],
+)
+def test_each_level_is_compared_with_the_last_readable_one(compare: Any, levels: Any, labels: Any) -> None:
+    assert compare(levels) == labels
+
+
+CODE = """\
+    def boil(self):
+        self.kettle.hot = True
+        self.event0.change = "more likely"  # burn
+        self.event1.change = "equally likely"
+    def whatever_it_is_called(self):
+        self.event0.change = "likelier"
+    def wait(self):
+        self.kettle.hot = False
+        self.event0.subevent.change = "more likely"
+        self.event0.change = "less likely"
+        self.event7.change = "less likely"
+    def beyond(self):
+        self.event0.change = "more likely"
+"""
+CODE_LABELS = [[MORE, EQUALLY], [None, None], [LESS, None]]
+HEADER = "class Make_Tea:\n    # Start.\n\n    def __init__(self, event0):\n        self.event0 = event0\n"
+
+
+def change(event: str, label: str) -> str:
+    return f'self.event{event}.change = "{label} likely"\n'
+
+
+@pytest.mark.parametrize(
+    ("reply", "parse", "labels"),
+    [
+        (CODE, "official", CODE_LABELS),
+        (f"Here it is:\n```python\n{CODE}```\nDone.", "official", CODE_LABELS),
+        (HEADER + CODE, "official", CODE_LABELS),
+        (
+            "def make_tea(event0):\n    event0 = event0\n" + CODE.replace("self.event", "event"),
+            "official",
+            CODE_LABELS,
+        ),
+        # The official reading ends at a blank line.
+        (CODE.replace("    def wh", "\n    def wh"), "official", [[MORE, EQUALLY], [None, None], [None, None]]),
+        (CODE.replace("    def wh", "\n    def wh"), "lenient", CODE_LABELS),
+        # Lines before the first function belong to the first step.
+        (change("0", "less") + "def a(self):\n" + change("1", "more") + "def b(self):", "official", [[LESS, MORE]]),
+        # Officially "equally likely" does not undo a change.
+        ("def a(self):\n" + change("0", "more") + change("0", "equally"), "official", [[MORE, None]]),
+        ("def a(self):\n" + change("0", "more") + change("0", "equally"), "lenient", [[EQUALLY, None]]),
+        # The official reading takes one digit of an event's number.
+        ("def a(self):\n" + change("11", "more"), "official", [[None, MORE]]),
+        ("def a(self):\n" + change("11", "more"), "lenient", [[None, None]]),
+        ("def a(self):\n" + change(ENDLESS_CREPE_REPLIES, "more"), "lenient", [[None, None]]),
+        # The lenient reading takes other quotes and spaces.
+        ("def a(self):\n  self.event0.change='less likely'", "lenient", [[LESS, None]]),
+        ("def a(self):\n  self.event0.change='less likely'", "official", [[None, None]]),
+    ],
+)
+def test_functions_are_steps_by_their_place(reply: str, parse: Parse, labels: list[list[int | None]]) -> None:
+    expected = [*labels, *[[None, None]] * (3 - len(labels))]
+    assert read_code(reply, 3, 2, parse).labels == expected
+
+
+def test_attributes_of_objects_are_entity_changes() -> None:
+    found = read_code(CODE, 3, 2, "official").entities
+    assert [[(c.entity, c.attribute, c.change) for c in changes] for changes in found] == [
+        [("kettle", "hot", "True")],
+        [],
+        [("kettle", "hot", "False")],
+    ]
