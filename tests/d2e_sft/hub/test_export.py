@@ -325,3 +325,18 @@ def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> Non
     results = section_of(card_of(run), "Results")
     assert "### boxes\n\ndecoded plainly.\n\nBoxes" in results
     assert ["all", "12.0"] in rows_of(results)
+
+
+def test_random_weights_have_no_base_model(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "llama", "model.weights=random")
+    card = card_of(run)
+    assert ModelCard(card).data.base_model is None
+    assert "which began with random weights" in card
+    assert "A fine-tuned version of" not in card
+
+
+def test_a_run_without_scores_says_so(tmp_path: Path) -> None:
+    card = card_of(make_run(tmp_path))
+    assert section_of(card, "Results").strip() == "This model has not been scored."
+    assert "It has not been scored" in section_of(card, "Limits")
+    assert "model-index" not in card

@@ -253,6 +253,15 @@ def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_pat
     assert KEY not in (tmp_path / "out" / "manifest.json").read_text()
 
 
+def test_an_estimate_needs_no_key(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    arguments = ["data", "build", "--datasets", "tracie", "--raw", raw, "--out", tmp_path / "out"]
+    arguments += ["--judge", "openai", "--judge-model", "m"]
+    assert "quality: " in output_of(*arguments, "--estimate")
+    assert "OPENAI_API_KEY is not set" in refusal_of(*arguments)
+
+
 def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 6)
     server.reply = _reply
