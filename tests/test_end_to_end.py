@@ -104,9 +104,7 @@ def test_overwriting_leaves_nothing_of_the_earlier_run(world: Path, tmp_path: Pa
         ("train.learning_rate=1e30", "the loss became"),
     ],
 )
-def test_overwriting_never_costs_more_than_the_run(
-    world: Path, trained: Path, tmp_path: Path, override: str, said: str
-) -> None:
+def test_overwriting_costs_only_the_run(world: Path, trained: Path, tmp_path: Path, override: str, said: str) -> None:
     run, mine = tmp_path / "run", tmp_path / "mine"
     shutil.copytree(trained, run)
     (mine / "eval").mkdir(parents=True)
@@ -182,9 +180,7 @@ def test_a_run_lowers_the_loss_and_is_evaluated_debiased(world_encoder_decoder: 
     assert scores["overall"]["n"] == 4
 
 
-def test_boxes_are_trained_and_asked_with_a_mask_and_decoded_with_beams(
-    world_encoder_decoder: Path, tmp_path: Path
-) -> None:
+def test_boxes_are_asked_with_a_mask_and_decoded_with_beams(world_encoder_decoder: Path, tmp_path: Path) -> None:
     small = ("boxes.boxes=2", "boxes.operations=1", "boxes.train_samples=8", "boxes.test_samples=1")
     assert d2e("data", "build", "--datasets", "boxes", "--out", tmp_path / "rows", "boxes.form=t5", *small) == 0
     rows, run = tmp_path / "rows" / "train.parquet", tmp_path / "run"

@@ -84,9 +84,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
-def test_an_output_that_is_no_regular_file_stays_what_it_is(
-    world: dict[str, Path], tmp_path: Path, command: str
-) -> None:
+def test_an_output_that_is_no_file_stays_what_it_is(world: dict[str, Path], tmp_path: Path, command: str) -> None:
     def run(name: str) -> None:
         words = [word.replace("FILE", str(tmp_path / name)) for word in command.split()]
         output_of(*(world.get(word, word) for word in words))

@@ -69,9 +69,7 @@ def test_completing_a_verb_imports_none_of_them() -> None:
         ("report", "run", "--out", "KEY.html"),
     ],
 )  # fmt: skip
-def test_a_key_on_the_command_line_is_refused_and_not_shown(
-    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
+def test_a_key_among_the_words_is_refused(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
     monkeypatch.setenv("GITHUB_PAT", "ghp_0123456789abcdef")
     called = call(*(one.replace("KEY", "ghp_0123456789abcdef") for one in arguments))
     assert called.status == 1

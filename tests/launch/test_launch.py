@@ -115,9 +115,7 @@ def test_a_call_without_launcher_and_a_node_without_gpus_are_errors(commands: Pa
         (1, [], "--auto-resume"),
     ],
 )
-def test_a_job_that_is_started_again_continues_its_run(
-    commands: Path, restarts: int, given: list[str], passed_on: str
-) -> None:
+def test_a_job_started_again_continues(commands: Path, restarts: int, given: list[str], passed_on: str) -> None:
     run = submit(commands, "recipe.yaml", "zero3", *given, nodes=1, restarts=restarts)
     assert run.returncode == 0, run.stderr
     assert f" train recipe.yaml {passed_on} --launch zero3 " in run.stdout

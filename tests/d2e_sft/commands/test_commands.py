@@ -110,9 +110,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "d2e-sft[serve-transformers]" in refused
 
 
-def test_lines_from_a_pipe_are_answered_and_a_bad_one_is_an_exit_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_piped_lines_are_answered_and_a_bad_one_is_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = save_tiny_model(tmp_path / "model", seed=3)
     (tmp_path / "story.txt").write_text("It rained.")
     line = ["chat", model, "--context", tmp_path / "story.txt", "--max-new-tokens", 4]
@@ -218,9 +216,7 @@ def test_a_file_is_shown_as_it_is_and_a_composed_recipe_as_one() -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--resolved"]])
-def test_a_copy_is_the_same_recipe_and_can_be_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
+def test_a_copy_is_the_same_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     name = "smollm2-360m/d2e-qlora"
     expected = load_recipe(name)
     monkeypatch.chdir(tmp_path)

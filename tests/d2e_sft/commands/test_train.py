@@ -101,9 +101,7 @@ def test_d2e_is_trained_wherever_no_objective_is_named(recipe: Path, trained: li
     assert D2EConfig(str(recipe.parent)).d2e == D2EConfig.of(arguments).d2e == published
 
 
-def test_launched_processes_are_given_one_name_for_a_model_and_a_method(
-    recipe: Path, launched: list[list[str]]
-) -> None:
+def test_launched_processes_get_one_name_for_model_and_method(recipe: Path, launched: list[list[str]]) -> None:
     overrides = (f"data.train={recipe.parent / 'rows.jsonl'}", "train.output_dir=runs/d2e-mini")
     words = ("--model", "smollm2-135m-mini", "--method", "d2e", *overrides)
     assert d2e("train", *words, "--launch", "ddp", "--processes", "2") == 0
@@ -156,9 +154,7 @@ def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, monkeypatch: p
     assert ran == steps(tmp_path)
 
 
-def test_a_folder_of_something_else_and_a_run_without_overwrite_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_foreign_folder_and_an_earlier_run_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cli.run
     monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else None)
     (tmp_path / "habit").mkdir()

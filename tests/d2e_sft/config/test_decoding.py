@@ -62,9 +62,7 @@ def test_plain_decoding_alone_needs_no_imagined_view() -> None:
         ),
     ],
 )
-def test_a_record_holds_what_is_not_the_default_and_is_put_into_words(
-    config: DecodingConfig, record: dict[str, Any], words: str
-) -> None:
+def test_a_record_holds_what_is_not_the_default(config: DecodingConfig, record: dict[str, Any], words: str) -> None:
     assert config.record() == record
     assert describe({**record, "model": "m"}) == words
 

@@ -54,9 +54,7 @@ def test_overrides_reach_every_section(recipe_file: Path) -> None:
         (["train.batch_size=4", "train.per_device_train_batch_size=8"], None),
     ],
 )
-def test_a_batch_alone_makes_micro_batches_that_divide_it(
-    recipe_file: Path, overrides: list[str], micro_batch: int | None
-) -> None:
+def test_micro_batches_divide_their_batch(recipe_file: Path, overrides: list[str], micro_batch: int | None) -> None:
     if micro_batch is None:
         with pytest.raises(UserError, match="is not a multiple of"):
             load_recipe(recipe_file, overrides)
@@ -68,9 +66,7 @@ def test_a_batch_alone_makes_micro_batches_that_divide_it(
     ("more", "expected"),
     [("", 0.5), ("d2e: {alpha: 0.3}", 0.3), ("d2e: {debias: false}", 0.0), ("eval: {alpha: 0.9}", 0.9)],
 )
-def test_a_model_is_decoded_as_it_was_trained_unless_its_recipe_says_otherwise(
-    recipe_file: Path, more: str, expected: float
-) -> None:
+def test_a_model_is_decoded_as_trained_unless_told_otherwise(recipe_file: Path, more: str, expected: float) -> None:
     assert load_recipe(recipe_file).decoding.alpha == expected
 
 
@@ -166,9 +162,7 @@ def test_of_several_bases_the_later_wins_and_a_base_may_extend_another(tmp_path:
 
 
 @pytest.mark.parametrize(("text", "has_adapter"), [("model: {lora: null}", False), ("model:", True)])
-def test_null_takes_a_value_away_and_an_empty_section_says_nothing(
-    tmp_path: Path, text: str, has_adapter: bool
-) -> None:
+def test_null_removes_a_value_and_empty_sections_are_ignored(tmp_path: Path, text: str, has_adapter: bool) -> None:
     own = write(tmp_path, base=BASE, own=f"extends: base.yaml\n{text}\n")
     assert (load_recipe(own).model.lora is not None) is has_adapter
 
@@ -180,9 +174,7 @@ def test_a_base_is_looked_for_beside_the_file_and_then_among_the_bundled(tmp_pat
     assert load_recipe(own).d2e.views == ("original",)
 
 
-def test_a_bundled_recipe_extends_bundled_files_whatever_lies_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundled_recipe_extends_bundled_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = load_recipe("qwen3-0.6b/d2e-qlora")
     (tmp_path / "recipes" / "methods").mkdir(parents=True)
     write(tmp_path / "recipes" / "methods", lora="model: {lora: {r: 1}}\n")
@@ -257,9 +249,7 @@ def test_each_option_decides_the_training_of_some_objective(option: str) -> None
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("more", ["d2e: {alpha: 0.3}"])
-def test_a_saved_recipe_repeats_the_run_and_takes_the_defaults_of_another_objective(
-    recipe_file: Path, more: str, objective: str
-) -> None:
+def test_a_saved_recipe_repeats_the_run_or_takes_new_defaults(recipe_file: Path, more: str, objective: str) -> None:
     recipe, saved = load_recipe(recipe_file, [f"d2e.objective={objective}"]), recipe_file.parent / "run"
     recipe.save(saved)
     assert load_recipe(saved / "recipe.yaml") == recipe
@@ -271,9 +261,7 @@ def test_a_saved_recipe_repeats_the_run_and_takes_the_defaults_of_another_object
 
 
 @pytest.mark.parametrize("more", ["d2e: {distill: false, view_gradients: original}"])
-def test_what_a_recipe_says_against_its_objectives_defaults_holds_for_another_objective(
-    recipe_file: Path, more: str
-) -> None:
+def test_keys_against_an_objectives_defaults_hold_for_another_objective(recipe_file: Path, more: str) -> None:
     d2e = load_recipe(recipe_file, ["d2e.objective=mine:loss"]).d2e
     assert (d2e.debias, d2e.distill, d2e.view_gradients) == (False, False, "original")
 

@@ -249,9 +249,7 @@ def test_a_template_that_fails_is_an_error_with_its_reason(template: str) -> Non
 
 
 @pytest.mark.parametrize("folder", ["cache", "file"])
-def test_a_good_template_is_tried_once_for_all_processes_if_the_cache_can_be_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str
-) -> None:
+def test_a_good_template_is_tried_only_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / folder))
     forks, fork = list[int](), os.fork

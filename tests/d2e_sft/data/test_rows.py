@@ -120,9 +120,7 @@ def test_an_invalid_row_is_an_error_with_its_number(rows: Any, told: str) -> Non
         samples_of(rows, "train_dataset")
 
 
-def test_a_dataset_of_the_hub_stands_for_a_file_of_its_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_of_the_hub_stands_for_a_file_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
     datasets.Dataset.from_list([{"messages": TURNS}]).save_to_disk(tmp_path / "chats")
     (sample,) = read_samples(file_of(f"hf:{tmp_path}/chats"))

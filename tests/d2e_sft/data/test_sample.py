@@ -88,9 +88,7 @@ def _write_rows(path: Path, *changes: dict[str, Any]) -> Path:
         ({"meta": {"loss": float("inf")}}, "NaN, infinity and deep nesting"),
     ],
 )  # fmt: skip
-def test_a_bad_row_is_named_by_file_line_field_value_and_expectation(
-    tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
+def test_a_bad_row_is_named_by_file_line_field_and_value(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     path = _write_rows(tmp_path / "rows.jsonl", {}, change)
     with pytest.raises(UserError, match=rf"rows\.jsonl, line 2: .*{said}"):
         read_samples(path)
@@ -196,7 +194,7 @@ SWAPPED = {"meta": {"swapped": {"from": "the hill", "to": "the river"}}}
         ({"format": "nli", "answers": ["positive"], "habit": ["negative"]}, ("habit", ["negative"])),
     ],
 )
-def test_the_rejected_answer_is_that_of_the_row_or_the_habit_or_the_one_before_a_swap(
+def test_the_rejected_answer_has_three_sources(
     changes: dict[str, Any], expected: tuple[str, list[str]] | None
 ) -> None:
     assert make_sample(0, **changes).rejected_answers == expected
@@ -208,9 +206,7 @@ def build(tmp_path: Path) -> Path:
     return save_bench(tmp_path / "bench", bench_rows(4), train_rows(4), manifest={})
 
 
-def test_training_and_evaluation_warn_of_an_edited_file(
-    tmp_path: Path, build: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_readers_warn_of_an_edited_file(tmp_path: Path, build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_tiny_model(tmp_path / "model", seed=3)
     recipe = write_recipe(tmp_path, tmp_path / "run", f"data.train={build / 'train.parquet'}", "train.max_steps=1")
     write_samples(train_rows(3), build / "train.parquet")
@@ -234,9 +230,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
-def test_rows_next_to_a_damaged_manifest_are_neither_trained_on_nor_evaluated_nor_described(
-    tmp_path: Path, build: Path, text: str
-) -> None:
+def test_rows_next_to_a_damaged_manifest_are_not_used(tmp_path: Path, build: Path, text: str) -> None:
     save_tiny_model(tmp_path / "model", seed=3)
     recipe = write_recipe(tmp_path, tmp_path / "run", f"data.train={build / 'train.parquet'}")
     (build / "manifest.json").write_text(text)

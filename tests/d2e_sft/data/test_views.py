@@ -63,9 +63,7 @@ def test_the_views_differ_only_in_the_context(prompts: PromptSet, sample: EventS
         ("mcq", "The correct options are:", [" (A) sun", " (B) moon", " (C) sea"]),
     ],
 )
-def test_each_candidate_is_answered_in_the_response_form_whose_tokens_are_the_common_ones(
-    encoder: ViewEncoder, name: str, form: str, options: list[str]
-) -> None:
+def test_candidates_share_the_response_forms(encoder: ViewEncoder, name: str, form: str, options: list[str]) -> None:
     responses, common = encoder.option_ids(FORMAT_SAMPLES[name])
     decode = encoder.tokenizer.decode
     assert [decode(tokens[:common]) for tokens in responses] == [form] * len(options)
@@ -187,9 +185,7 @@ def test_a_long_conversation_loses_the_end_of_its_context(prompts: PromptSet) ->
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_a_rejected_answer_of_a_conversation_takes_the_place_of_the_last_turn(
-    prompts: PromptSet, marked: bool
-) -> None:
+def test_a_rejected_answer_of_a_conversation_replaces_the_last_turn(prompts: PromptSet, marked: bool) -> None:
     tokenizer = template_tokenizer(template("chatml", marked=marked))
     encoder = ViewEncoder(tokenizer, prompts, ["original"])
     sample = chat_sample(loss="all")
@@ -297,9 +293,7 @@ def test_the_digest_of_a_setting_depends_only_on_its_wording(prompts_prompts: Pr
 
 @pytest.mark.parametrize("setting", ["zero_shot", "cot"])
 @pytest.mark.parametrize("relation", ["none", "factual"])
-def test_prompts_of_rows_of_no_relation_of_events_do_not_mention_events(
-    prompts_prompts: PromptSet, setting: Setting, relation: Relation
-) -> None:
+def test_prompts_name_events_only_for_events(prompts_prompts: PromptSet, setting: Setting, relation: Relation) -> None:
     sample = make_sample(1, relation=relation)
     asked = prompts_prompts.in_setting(setting)
     system, user = asked.messages(sample, "original")

@@ -158,9 +158,7 @@ def test_no_prompt_gives_no_answer() -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "bloom"])  # packed rows and padded ones
 @pytest.mark.parametrize("how", [{}, {"alpha": 0.0}, {"temperature": 1.0}])
-def test_logits_that_overflow_are_an_error_that_names_the_prompt_and_the_dtype_that_helps(
-    kind: str, how: dict[str, Any]
-) -> None:
+def test_overflowing_logits_are_an_error_that_names_prompt_and_dtype(kind: str, how: dict[str, Any]) -> None:
     model, decoding = overflowing_model(kind), DecodingConfig(**{"max_new_tokens": 3, **how})
     pairs = [replace(pair, name=f"sample {i}") for i, pair in enumerate(token_pairs(ORIGINALS, IMAGINED))]
     assert all(len(answer) == 3 for answer in generated(model, pairs, decoding, stop_ids=[]))

@@ -78,9 +78,7 @@ def test_a_prompt_may_be_a_tensor(given: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral-window", "gemma3"])
-def test_dense_attention_of_rows_and_a_prefill_in_chunks_give_the_same_answers(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dense_attention_and_chunked_prefill_change_no_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, pairs, stops = prefixed_case(kind)
     answers = generated(model, pairs, DECODING, stop_ids=stops)
     with monkeypatch.context() as patch:
@@ -92,9 +90,7 @@ def test_dense_attention_of_rows_and_a_prefill_in_chunks_give_the_same_answers(
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
 @pytest.mark.parametrize(("kind", "backend"), [("llama", "inductor"), ("gemma3", "aot_eager")])
-def test_a_compiled_step_over_static_rows_gives_the_same_answers(
-    kind: str, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_step_gives_the_same_answers(kind: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds are traced without a graph break; kernels are compiled for one only, which takes 20 s."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     rows._compiled_next_states.cache_clear()
@@ -240,9 +236,7 @@ def directly(model: Any, pair: PromptPair[Any], option: list[int], decoding: Dec
         *((kind, "adacad:floor=0.2") for kind in ("gemma2", "t5")),
     ],
 )
-def test_a_score_is_the_log_softmax_of_the_decoders_scores_summed_over_the_options_tokens(
-    kind: str, decoder: str
-) -> None:
+def test_a_score_is_the_summed_log_softmax_of_the_decoders_scores(kind: str, decoder: str) -> None:
     model, pairs = tiny_model(kind, seed=1), case()
     decoding = DecodingConfig(decoder=decoder, batch_size=3)
     for pair, scores in zip(pairs, scored(model, pairs, decoding), strict=True):
@@ -297,7 +291,7 @@ def test_what_greedy_decoding_writes_is_greedy_and_no_option_of_its_length_is_li
         assert sum(torch.tensor([one.logprob for one in scores]).exp()) == pytest.approx(1, abs=1e-5)
 
 
-def test_each_pair_has_its_alpha_and_batches_groups_and_parts_make_no_difference(
+def test_each_pair_has_its_alpha_whatever_the_batch_and_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny_model("llama", seed=1)

@@ -95,9 +95,7 @@ def test_an_adapter_trains_under_fsdp2_as_on_one_process(world: Path, fsdp2: dic
 
 
 @pytest.mark.parametrize("kind", ["", "-lora"])
-def test_bfloat16_under_fsdp2_differs_from_that_of_one_process_by_rounding(
-    world: Path, fsdp2: dict[str, Trained], kind: str
-) -> None:
+def test_bfloat16_under_fsdp2_differs_only_by_rounding(world: Path, fsdp2: dict[str, Trained], kind: str) -> None:
     alone = one_process(world, world / f"alone{kind}-bfloat16", *(LORA if kind else ()), "train.bf16=true")
     run, records = fsdp2[f"fsdp2{kind}-bfloat16"]
     for record in records:

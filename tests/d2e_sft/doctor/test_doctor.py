@@ -149,9 +149,7 @@ def test_each_launcher_is_tried(count: int, fsdp2: str, monkeypatch: pytest.Monk
         ({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}, 0, "warn", "2 nodes, no GPUs"),
     ],
 )
-def test_a_slurm_job_is_compared_with_what_torch_finds(
-    environment: dict[str, str], found_devices: int, status: str, said: str
-) -> None:
+def test_slurm_is_compared_with_torch(environment: dict[str, str], found_devices: int, status: str, said: str) -> None:
     finding = named(machine.slurm(environment, found_devices, can_submit=False), "slurm")
     assert finding.status == status
     assert said in finding.value

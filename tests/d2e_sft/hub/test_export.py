@@ -144,7 +144,7 @@ def test_a_merged_adapter_is_the_base_with_its_products_added(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])
-def test_a_merge_that_changes_the_logits_leaves_nothing(
+def test_a_merge_that_changes_logits_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     run = make_run(tmp_path, kind, lora=True)
@@ -253,9 +253,7 @@ def test_an_adapter_says_whose_it_is(tmp_path: Path) -> None:
         (("d2e.objective=my.losses:best", *PLAIN), TWO, False),
     ],
 )
-def test_the_method_is_that_of_the_recipe(
-    tmp_path: Path, changes: tuple[str, ...], views: str, debiased: bool
-) -> None:
+def test_the_method_is_the_recipes(tmp_path: Path, changes: tuple[str, ...], views: str, debiased: bool) -> None:
     card = card_of(make_run(tmp_path, "llama", *changes))
     method = section_of(card, "Method")
     assert ["views", views] in rows_of(method)

@@ -56,9 +56,7 @@ def test_a_name_without_an_owner_belongs_to_the_tokens_account(hub: HubServer, r
 
 
 @pytest.mark.parametrize("name", ["tokenizer_notes.txt", "chat_template.jinja", "eval/mini/scores.json"])
-def test_a_link_to_a_file_elsewhere_is_refused_and_nothing_is_sent(
-    hub: HubServer, run: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_link_to_elsewhere_is_refused_and_not_sent(hub: HubServer, run: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "private").write_text('{"token": "of another program"}')
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).unlink(missing_ok=True)
@@ -91,9 +89,7 @@ def test_the_list_of_an_export_names_no_file_outside_of_it(hub: HubServer, run: 
     assert not hub.files
 
 
-def test_an_export_is_pushed_as_it_is_and_nothing_else_of_its_folder(
-    hub: HubServer, run: Path, tmp_path: Path
-) -> None:
+def test_an_export_is_pushed_as_it_is_and_nothing_beside_it(hub: HubServer, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(run, out)
     (out / "README.md").write_text("by hand: OWNER/NAME")

@@ -77,9 +77,7 @@ def test_refusals_are_one_message_and_write_and_send_nothing(hub: HubServer, wor
         ("/store", 403, "answered 403: the token may not write there"),
     ],
 )
-def test_the_hub_refuses_with_one_message(
-    hub: HubServer, world: Path, refused: str, status: int, message: str
-) -> None:
+def test_the_hubs_refusal_is_one_message(hub: HubServer, world: Path, refused: str, status: int, message: str) -> None:
     hub.refuse[refused] = status
     assert message in refusal_of("push", world / "runs" / "tiny", NAME)
     assert not hub.files
@@ -99,9 +97,7 @@ def test_without_a_network_there_is_one_message(
     assert not (tmp_path / "out").exists()
 
 
-def test_without_a_token_there_is_one_message_before_any_work(
-    hub: HubServer, world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_token_no_work_is_begun(hub: HubServer, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
     monkeypatch.setattr("d2e_sft.hub.push.export", lambda *_: pytest.fail("exported for nothing"))
     assert "no token for the Hub" in refusal_of("push", world / "runs" / "tiny", NAME)

@@ -120,9 +120,7 @@ def test_the_default_alpha_is_that_of_the_run(outputs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("batch", "llama"), ("custom batch", "qwen2")])
-def test_a_padded_batch_gives_the_tokens_of_generate_debiased(
-    world: Path, outputs: dict[str, Any], name: str, kind: str
-) -> None:
+def test_a_padded_batch_gives_our_tokens(world: Path, outputs: dict[str, Any], name: str, kind: str) -> None:
     model = load_model(str(world / kind / "runs" / "tiny")).model.eval()
     ours = generate_debiased(model, *PROMPTS, DecodingConfig(alpha=0.9, max_new_tokens=12))
     width = max(map(len, PROMPTS[0]))
@@ -145,9 +143,7 @@ ASKED = "How long may I return the lamp?"
         ({"columns": {"context": "policy"}}, [f"P.\n\n{ASKED}"], [ASKED]),
     ],
 )
-def test_a_card_of_chat_data_words_its_example_as_the_data(
-    said: dict[str, Any], original: list[str], imagined: list[str]
-) -> None:
+def test_a_card_words_its_example_as_the_data(said: dict[str, Any], original: list[str], imagined: list[str]) -> None:
     conversation = example_conversation(said)
     assert [turn["content"] for turn in conversation.messages("P.")] == original
     assert [turn["content"] for turn in conversation.messages("")] == imagined

@@ -79,9 +79,7 @@ def test_a_model_that_knows_the_limit_by_its_new_name_gets_it_so(server: JudgeSe
         Misbehave(body=b"", headers={"Transfer-Encoding": "chunked"}),
     ],
 )
-def test_a_server_that_throttles_fails_stalls_or_drops_is_asked_again(
-    server: JudgeServer, judge: MakeJudge, plan: Misbehave
-) -> None:
+def test_a_failing_or_slow_server_is_asked_again(server: JudgeServer, judge: MakeJudge, plan: Misbehave) -> None:
     server.plan = [plan]
     patient = judge(concurrency=1, timeout=0.5)
     assert ask(patient, prompts(2)) == words(2)
@@ -102,9 +100,7 @@ def test_the_wait_that_a_server_asks_for_is_kept(server: JudgeServer, judge: Mak
         (Misbehave(drop=True), r"cannot be reached \(RemoteProtocolError.*\), in the last of 3 attempts"),
     ],
 )
-def test_a_server_that_never_recovers_ends_the_run(
-    server: JudgeServer, judge: MakeJudge, plan: Misbehave, message: str
-) -> None:
+def test_a_dead_server_ends_the_run(server: JudgeServer, judge: MakeJudge, plan: Misbehave, message: str) -> None:
     server.plan = [None, *[plan] * 9]
     with pytest.raises(UserError, match=message + ".*; 1 of 4 replies are kept in .*, and the next run resumes"):
         ask(judge(attempts=3, concurrency=1, timeout=0.4), prompts(4))

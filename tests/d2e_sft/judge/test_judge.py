@@ -69,9 +69,7 @@ def test_a_kept_reply_of_gigabytes_is_damaged_and_not_read_whole(
     assert kept.stat().st_size < 1000
 
 
-def test_of_kept_replies_only_the_readings_are_collected(
-    server: JudgeServer, judge: MakeJudge, tmp_path: Path
-) -> None:
+def test_only_readings_of_kept_replies_are_collected(server: JudgeServer, judge: MakeJudge, tmp_path: Path) -> None:
     server.reply = lambda user: f"echo: {user}" + " " * (1 << 19)
     for _ in ("asked", "kept"):
         tracemalloc.start()
@@ -82,9 +80,7 @@ def test_of_kept_replies_only_the_readings_are_collected(
     assert len(server.requests) == 160
 
 
-def test_a_reply_that_was_changed_or_lies_in_anothers_place_is_no_reply(
-    server: JudgeServer, judge: MakeJudge, tmp_path: Path
-) -> None:
+def test_a_changed_or_misplaced_reply_is_no_reply(server: JudgeServer, judge: MakeJudge, tmp_path: Path) -> None:
     ask(judge(), prompts(2))
     first, second = (tmp_path / "cache" / "judge").rglob("*.json")
     first.write_bytes(first.read_bytes().replace(b"echo: ", b"Echo: "))
@@ -104,9 +100,7 @@ def test_replies_under_way_when_a_run_fails_are_kept(server: JudgeServer, judge:
     assert len(server.requests) <= 3
 
 
-def test_the_key_is_nowhere_on_the_disk_and_in_no_message(
-    server: JudgeServer, judge: MakeJudge, tmp_path: Path
-) -> None:
+def test_the_key_is_in_no_file_and_in_no_message(server: JudgeServer, judge: MakeJudge, tmp_path: Path) -> None:
     server.plan = [None, Misbehave(status=401, body=f'{{"error": "wrong key {KEY}"}}'.encode())]
     with pytest.raises(UserError, match=r"wrong key \[key\]") as caught:
         ask(judge(concurrency=1), prompts(2))
@@ -116,9 +110,7 @@ def test_the_key_is_nowhere_on_the_disk_and_in_no_message(
     assert all(KEY.encode() not in path.read_bytes() for path in files)
 
 
-def test_a_cache_that_cannot_be_written_is_told_before_anything_is_asked(
-    server: JudgeServer, judge: MakeJudge, tmp_path: Path
-) -> None:
+def test_a_read_only_cache_is_told_before_any_request(server: JudgeServer, judge: MakeJudge, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"replies cannot be kept \(File exists\)") as caught:
         ask(judge(cache=tmp_path / "file"), prompts(1))
@@ -126,9 +118,7 @@ def test_a_cache_that_cannot_be_written_is_told_before_anything_is_asked(
     assert server.requests == []
 
 
-def test_a_reply_that_cannot_be_written_ends_the_run(
-    server: JudgeServer, judge: MakeJudge, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_run(server: JudgeServer, judge: MakeJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -183,9 +173,7 @@ def test_one_ctrl_c_ends_a_run_against_a_server_that_stalls(server: JudgeServer)
 
 
 @pytest.mark.parametrize("text", [None, "", "I would rather not."])
-def test_a_malformed_reply_is_asked_for_once_more_and_then_undecided(
-    server: JudgeServer, judge: MakeJudge, text: str | None
-) -> None:
+def test_a_malformed_reply_is_asked_for_once_more(server: JudgeServer, judge: MakeJudge, text: str | None) -> None:
     server.plan = [Misbehave(body=completion(text))] * 2
     strict = judge()
     assert ask(strict, prompts(1)) == [None]
@@ -303,9 +291,7 @@ def test_batches_answer_as_each_prompt_alone_does(model: Path, concurrency: int)
     assert ask_local(local(model, concurrency=concurrency)) == [by_transformers(prompt) for prompt in PROMPTS]
 
 
-def test_the_estimate_counts_and_a_second_run_does_not_even_load_the_same_weights(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_estimate_counts_and_a_second_run_loads_no_weights(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = local(model)
     estimate = judge.estimate(PROMPTS)
     first = ask_local(judge)

@@ -72,9 +72,7 @@ def test_a_run_that_has_not_finished_points_to_its_checkpoints(tmp_path: Path) -
         resolve_name(str(tmp_path))
 
 
-def test_the_builtin_name_falls_back_to_the_hub_without_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_builtin_name_falls_back_to_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     hub_name = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -74,7 +74,7 @@ ALL_EQUAL = ("d2e", "no-debias-original-gradient", "teacher")
     ids=[*CONFIGS, *(f"{name}-{kind}" for kind in ("none-refined", "no-context") for name in ALL_EQUAL)],
 )
 @pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched", "encoder_decoder"])
-def test_a_view_that_equals_an_earlier_one_is_not_computed_again(
+def test_equal_views_are_computed_once(
     packing: Any, config: D2ESection, unrefined: list[int], bare: list[int]
 ) -> None:
     given = encoded_rows(config)
@@ -186,9 +186,7 @@ def test_gradient_checkpointing_changes_nothing(view_gradients: Any, packing: Pa
         ("llama", torch.bfloat16, {"objective": "teacher"}),
     ],
 )
-def test_mixed_precision_differs_from_float32_only_by_rounding(
-    kind: str, dtype: torch.dtype, options: dict[str, Any]
-) -> None:
+def test_mixed_precision_differs_only_by_rounding(kind: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
     config = D2ESection(**options)
     exact, exact_gradient = _loss_and_gradient(_mild(kind), config)
     mixed, mixed_gradient = _loss_and_gradient(_mild(kind), config, mixed=dtype)

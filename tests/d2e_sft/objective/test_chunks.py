@@ -163,9 +163,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
 
 
-def test_the_reference_is_computed_once_and_kept_by_weights_and_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reference_is_kept_by_weights_and_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed = []
     plain = reference.answer_log_probabilities
     monkeypatch.setattr(

@@ -200,9 +200,7 @@ def test_models_health_and_unknown_routes(server: Served) -> None:
         ({"model": "another"}, 404, "expected 'tiny'"),
     ],
 )
-def test_what_cannot_be_answered_is_a_clear_error(
-    server: Served, fields: dict[str, Any], status: int, message: str
-) -> None:
+def test_an_impossible_request_is_an_error(server: Served, fields: dict[str, Any], status: int, message: str) -> None:
     refused = ask(server, **fields)
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (status, status)
@@ -301,9 +299,7 @@ def test_echo_gives_the_log_probability_of_each_token_of_a_prompt(server: Served
         ([[5]] * 65, "65 prompts in a request; expected at most 64"),
     ],
 )
-def test_prompts_that_do_not_fit_the_model_are_refused_with_and_without_echo(
-    server: Served, echo: dict[str, Any], prompt: Any, message: str
-) -> None:
+def test_prompts_that_do_not_fit_are_refused(server: Served, echo: dict[str, Any], prompt: Any, message: str) -> None:
     refused = server.post("completions", prompt=prompt, **echo)
     assert (refused.status_code, message in refused.json()["error"]["message"]) == (400, True), refused.text
 

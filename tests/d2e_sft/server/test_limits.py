@@ -221,9 +221,7 @@ async def whole(queue: BatchQueue, *prompts: Prompt) -> list[int]:
     return tokens
 
 
-def test_prompts_of_one_decoder_are_one_batch_and_sampled_ones_are_alone(
-    loaded: LoadedModel, batches: list[list[int]]
-) -> None:
+def test_prompts_of_one_decoder_are_one_batch(loaded: LoadedModel, batches: list[list[int]]) -> None:
     async def asked() -> list[int]:
         return await whole(
             BatchQueue(loaded, 9),

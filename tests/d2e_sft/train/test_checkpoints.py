@@ -89,7 +89,7 @@ def save_model(trainer: Trainer, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 2, None])
-def test_old_checkpoints_are_removed_only_when_the_new_one_is_sealed(
+def test_old_checkpoints_go_when_new_are_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int | None
 ) -> None:
     seen: list[list[str]] = []
@@ -131,9 +131,7 @@ def test_damaged_checkpoints_of_later_steps_do_not_outlive_the_next_save(tmp_pat
 @pytest.mark.parametrize(
     ("keep", "left"), [(None, [6, 5, 4, 3, 2, 1]), (4, [6, 5, 4, 3]), (3, [6, 4, 3]), (2, [4, 3]), (1, [4])]
 )
-def test_whole_checkpoints_of_later_steps_count_as_older_than_those_of_the_resumed_training(
-    tmp_path: Path, keep: int | None, left: list[int]
-) -> None:
+def test_checkpoints_of_later_steps_count_as_older(tmp_path: Path, keep: int | None, left: list[int]) -> None:
     for step in (1, 5, 6):
         make_checkpoint(tmp_path, step)
     quick_trainer(tmp_path / "other").train()

@@ -173,9 +173,7 @@ def test_transformers_parser_takes_recipe_keys_as_options(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("of_launcher", [None, "bf16"])
-def test_precision_is_that_of_the_arguments_and_of_no_others(
-    monkeypatch: pytest.MonkeyPatch, of_launcher: str | None
-) -> None:
+def test_precision_is_that_of_the_arguments(monkeypatch: pytest.MonkeyPatch, of_launcher: str | None) -> None:
     name = "ACCELERATE_MIXED_PRECISION"
     monkeypatch.delenv(name, raising=False)
     if of_launcher:
@@ -237,9 +235,7 @@ class AtMicroBatch:
         monkeypatch.setattr(trainer_module.D2ETrainer, "compute_loss", compute_loss)
 
 
-def test_a_loss_that_is_no_number_stops_with_its_samples_and_the_last_good_checkpoint(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nan_loss_stops_with_its_samples_and_last_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     AtMicroBatch(monkeypatch, 6, lambda trainer, loss: loss * float("inf"))  # the second of step 3
     said = refusal_of("train", folder / "run.yaml")
     assert "the loss became inf at step 3" in said
@@ -272,9 +268,7 @@ def test_weights_that_are_no_numbers_replace_no_checkpoint(folder: Path, monkeyp
         MemoryError(),
     ],
 )
-def test_too_little_memory_names_lengths_and_settings(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_too_little_memory_names_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(trainer: Any, loss: Any) -> Any:
         raise error
 

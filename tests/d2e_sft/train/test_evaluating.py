@@ -83,9 +83,7 @@ def test_an_option_is_right_only_if_it_is_the_correct_one(
     assert (metrics["test_f1"] == 1) == bool(right)
 
 
-def test_an_evaluation_decodes_its_rows_and_keeps_both_answers_of_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_decodes_its_rows_and_keeps_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(model: Any, tokenizer: Any, samples: Any, decoding: DecodingConfig, **options: Any) -> list[str]:
         return [f"{decoding.alpha} {sample.id}" for sample in samples]
 

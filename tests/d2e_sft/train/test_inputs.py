@@ -158,9 +158,7 @@ def test_the_loss_on_messages_of_a_dataset_is_on_the_tokens_that_trl_trains_on(n
     assert found == [place for first, end in TRAINED[name] for place in range(first, end)]
 
 
-def test_without_bars_and_above_warnings_nothing_is_printed(
-    world: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_without_bars_nothing_is_printed(world: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     args = D2EConfig(str(tmp_path), log_level="error", save_steps=1, **SHORT)
     trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS, eval_dataset=ROWS[:2])
     trainer.train()
@@ -204,9 +202,7 @@ def test_a_packed_step_on_an_adapter_equals_the_naive_one(kind: str, adapter: st
         *(("init_lora_weights", start) for start in ("gaussian", "orthogonal", "pissa", "olora")),
     ],
 )
-def test_a_kind_of_adapter_is_pefts_own_and_loads_as_it_was_trained(
-    world: Path, tmp_path: Path, key: str, value: Any
-) -> None:
+def test_each_kind_of_adapter_loads_as_it_was_trained(world: Path, tmp_path: Path, key: str, value: Any) -> None:
     recipe = load_recipe(write_recipe(world, tmp_path / "run", f"model.lora={ {'r': 4, key: value} }"))
     model = wrapped_in_adapter(load_model(recipe.model.name).model, adapter_config(recipe), recipe.model.name)
     config = model.peft_config["default"]
@@ -227,9 +223,7 @@ def test_a_kind_of_adapter_is_pefts_own_and_loads_as_it_was_trained(
 @pytest.mark.parametrize("adapter", [{"target_modules": ["q_proj", "lm_head"]}, {"target_modules": ["embed_tokens"]},
                                      {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}])  # fmt: skip
 @pytest.mark.parametrize("kind", ["qwen2", "gemma3"])
-def test_an_adapter_on_a_head_that_is_tied_to_the_embeddings_loads_as_it_was_trained(
-    kind: str, adapter: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_adapter_on_a_tied_head_loads_as_it_was_trained(kind: str, adapter: dict[str, Any], tmp_path: Path) -> None:
     source = save_tiny_model(tmp_path / "model", kind)
     recipe = load_recipe(write_recipe(tmp_path, tmp_path / "run", f"model.lora={ {'r': 4, **adapter} }"))
     model = wrapped_in_adapter(load_model(str(source)).model, adapter_config(recipe), str(source))
@@ -271,9 +265,7 @@ def test_gradient_checkpointing_trains_the_same_adapter(
         torch.testing.assert_close(checkpointed[name], weights, rtol=1e-6, atol=1e-7, msg=name)
 
 
-def test_peft_loads_an_adapter_of_the_built_in_model_which_other_machines_know_by_its_name(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peft_loads_an_adapter_of_the_builtin(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, elsewhere = tmp_path / "cache", tmp_path / "another"
     shutil.copytree(world / "model", here / "models" / "smollm2-135m-instruct-q4_1")
     monkeypatch.setenv("D2E_CACHE", str(here))

@@ -104,9 +104,7 @@ def test_the_launchers_exit_status_is_passed_on(capfd: pytest.CaptureFixture[str
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, r"error: process \d was ended by SIGKILL; most often the ma"),
     ],
 )
-def test_a_failed_process_is_named_in_one_line_below_what_it_said(
-    tmp_path: Path, end: str, status: int, said: str
-) -> None:
+def test_a_failed_process_is_named_below_what_it_said(tmp_path: Path, end: str, status: int, said: str) -> None:
     script = tmp_path / "work.py"
     script.write_text(f"import os, signal, sys\n{end}\n", encoding="utf-8")
     *launcher, _, _ = launch_command("ddp", [], processes=2)  # up to what it launches, `-m d2e_sft.train`
@@ -143,9 +141,7 @@ def test_two_machines_meet_and_train_together(recipe: Path, tmp_path: Path) -> N
         ("MASTER_ADDR", "127.0.0.1", r"MASTER_ADDR is set but WORLD_SIZE is not[\s\S]*unset MASTER_ADDR"),
     ],
 )
-def test_processes_or_an_engine_that_are_asked_for_and_not_met_are_refused(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
-) -> None:
+def test_other_processes_are_refused(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str) -> None:
     from d2e_sft.util.distributed import process_state
 
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)

@@ -65,9 +65,7 @@ def rows(count: int, seed: int = 0, contexts: int = 0) -> list[Row]:
     "d2e", [D2E, D2ESection(debias=False, view_gradients="original")], ids=["d2e", "one other view"]
 )
 @pytest.mark.parametrize("contexts", [0, 9])
-def test_no_micro_batch_is_laid_out_in_more_tokens_than_the_budget(
-    packing: Any, processes: int, d2e: D2ESection, contexts: int
-) -> None:
+def test_no_micro_batch_exceeds_the_token_budget(packing: Any, processes: int, d2e: D2ESection, contexts: int) -> None:
     samples, budget = rows(40, contexts=contexts), 900
     costs = TokenCosts.of(samples, Layout(packing, "sdpa"), d2e)
     collate = Collator(packing, d2e.views, d2e.view_gradients)
@@ -133,9 +131,7 @@ def test_contexts_are_drawn_together_and_each_row_once_an_epoch() -> None:
 
 @pytest.mark.parametrize("share", [0.5, 0.15, 0.9])
 @pytest.mark.parametrize("rows_per_context", [1, 3])
-def test_a_balanced_epoch_shows_conflict_rows_at_their_share_and_all_of_them_equally(
-    share: float, rows_per_context: int
-) -> None:
+def test_a_balanced_epoch_shows_all_conflict_rows_equally_often(share: float, rows_per_context: int) -> None:
     # 4 conflict and 36 aligned rows, and 10 others; every second row has one of five contexts.
     subsets: list[Any] = ["conflict"] * 4 + ["aligned"] * 36 + ["unknown"] * 5 + [None] * 5
     balance = Balance.of(share, [{"subset": subset} for subset in subsets])

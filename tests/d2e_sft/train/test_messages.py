@@ -232,9 +232,7 @@ def test_rows_of_tensors_are_tokens(tmp_path: Path) -> None:
     assert trainer(tmp_path, tensors).train().global_step == 2
 
 
-def test_rows_without_contexts_trigger_a_warning_even_if_nothing_else_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_without_contexts_always_trigger_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"question": "What rose?", "answer": "the river"}] * 2
     for objective in ("sft", "d2e"):
         trainer(tmp_path / objective, rows, objective=objective, log_level="error").train()

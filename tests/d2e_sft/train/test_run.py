@@ -240,9 +240,7 @@ def _pickle(state: Any, path: Path) -> None:
         ("latest", lambda _, path: path.write_text("../elsewhere")),
     ],
 )
-def test_a_sealed_state_that_no_training_wrote_is_named_and_not_loaded(
-    finished: Path, name: str, write: Callable[[Any, Path], None]
-) -> None:
+def test_a_foreign_state_is_named_not_loaded(finished: Path, name: str, write: Callable[[Any, Path], None]) -> None:
     checkpoint, executed = finished.parent / "run" / "checkpoint-6", finished.parent / "executed"
     (checkpoint / name).parent.mkdir(exist_ok=True)
     write({"state": Unpickled(os.system, f"touch {executed}")}, checkpoint / name)
@@ -287,9 +285,7 @@ def test_resuming_is_refused_with_what_differs(
         assert text.format(out=out) in printed
 
 
-def test_a_finished_run_stays_as_it_is_when_keys_of_no_step_or_the_place_of_its_data_differ(
-    world: Path, finished: Path, whole: Path
-) -> None:
+def test_a_finished_run_stays_when_keys_without_effect_differ(world: Path, finished: Path, whole: Path) -> None:
     moved = shutil.copy(world / "train.jsonl", finished.parent / "moved.jsonl")
     record = finished.parent / "run" / "data.json"
     record.write_text(record.read_text().replace('"processes": 1', '"processes": 4'))

@@ -60,9 +60,7 @@ test_message = messages_of(
 )
 
 
-def test_clearing_removes_what_training_left_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clearing_removes_only_what_training_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("checkpoint-4", "eval/piper", "eval/wiqa", "notes"):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("model.safetensors", "recipe.yaml", "data.json", "held_out_predictions.jsonl", "mine.txt"):
@@ -76,9 +74,7 @@ def test_clearing_removes_what_training_left_and_nothing_else(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "notes"]
 
 
-def test_a_script_that_runs_again_keeps_the_earlier_run(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_call_keeps_the_earlier_run(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, model = tmp_path / "run", str(world / "model")
     options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
 
@@ -120,9 +116,7 @@ def test_a_script_that_runs_again_keeps_the_earlier_run(
     assert not (run / "adapter_model.safetensors").exists()
 
 
-def test_rows_that_are_tokens_leave_a_recipe_and_are_compared_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_tokens_leave_a_recipe_and_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, tokens = tmp_path / "run", encoded_rows(D2ESection(), 6)
     options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
 

@@ -137,9 +137,7 @@ def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: P
     ("micro", "cut"),
     [(4, {"micro_batch_tokens": 300}), (2, {"accumulation": 2, "rows_per_context": 3, "rows": "sharing contexts"})],
 )
-def test_resuming_in_the_middle_of_an_epoch_ends_with_the_same_weights(
-    tmp_path: Path, micro: int, cut: dict[str, Any]
-) -> None:
+def test_resuming_within_an_epoch_ends_with_the_same_weights(tmp_path: Path, micro: int, cut: dict[str, Any]) -> None:
     options: dict[str, Any] = {"micro": micro, "num_train_epochs": 3, "save_steps": 3, **cut}
     straight = _trainer(tmp_path / "straight", D2ESection(), **options)
     straight.train()

@@ -269,9 +269,7 @@ def test_d2e_is_found_by_python_m_beside_a_users_files(crowded: Path, verb: str)
     assert done.stdout.startswith(f"Usage: d2e {verb}")
 
 
-def test_processes_that_d2e_starts_do_not_look_in_the_working_folder(
-    crowded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_started_processes_do_not_look_in_the_working_folder(crowded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (crowded / "click.py").write_text("raise SystemExit('imported click.py')\n")  # before any line of ours could run
     assert subprocess.run([sys.executable, *_HELP], capture_output=True, check=False).returncode != 0
     assert launch.launch([sys.executable, *_HELP]) == 0
@@ -310,9 +308,7 @@ def test_a_path_with_one_misspelt_part_is_found(tmp_path: Path) -> None:
         assert nearest_path(tmp_path / given) == ""
 
 
-def test_the_cache_and_what_travels_with_the_package_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_and_what_the_package_brings_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path))
     assert cache_dir() == tmp_path
     monkeypatch.delenv("D2E_CACHE")

@@ -121,9 +121,7 @@ def test_code_within_a_line_ends_where_it_should() -> None:
 LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
 
 
-def test_an_error_is_folded_between_words_and_its_command_can_be_pasted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_is_folded_for_pasting(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("COLUMNS")  # as if piped
     path = f"runs/{LONG}"
     error = UserError(f"{path}: " + "expected a run folder " * 6 + "here", f"d2e eval {path} --bench {path} --seed 3")

@@ -22,9 +22,7 @@ DECODING = DecodingConfig(max_new_tokens=NEW_TOKENS)
 pytestmark = pytest.mark.timeout(1800)
 
 
-def test_100_mixed_pairs_and_plain_requests_in_one_batch_give_the_tokens_of_the_reference(
-    llm: Any, in_process: Any, pairs: Pairs
-) -> None:
+def test_a_batch_of_100_mixed_requests_gives_the_references_tokens(llm: Any, in_process: Any, pairs: Pairs) -> None:
     outputs = finished(generate(llm, pairs.prompts, DECODING, stop_ids=STOPS))
     print(f"resubmissions: {sum(output.resubmissions for output in outputs)}")
     assert_equal(in_process.model, pairs, [output.tokens for output in outputs], range(100))
@@ -37,9 +35,7 @@ def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: A
 
 
 @pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad:floor=0.3"])
-def test_another_decoder_gives_the_tokens_of_decoding_in_process(
-    llm: Any, in_process: Any, pairs: Pairs, decoder: str
-) -> None:
+def test_another_decoder_decodes_as_in_process(llm: Any, in_process: Any, pairs: Pairs, decoder: str) -> None:
     chosen = [replace(pair, alpha=None) for pair in pairs.prompts if len(pair.original) < 200][:8]
     decoding = replace(DECODING, decoder=decoder)
     expected = generated(in_process.model, chosen, decoding, stop_ids=STOPS)

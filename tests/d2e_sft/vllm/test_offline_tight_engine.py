@@ -40,9 +40,7 @@ def test_pairs_that_chunked_prefill_splits_are_submitted_again_and_answer_the_sa
     assert resubmitted
 
 
-def test_pairs_that_preemption_splits_are_submitted_again_and_answer_the_same(
-    llm: Any, in_process: Any, prompts: Pairs
-) -> None:
+def test_pairs_split_by_preemption_answer_the_same(llm: Any, in_process: Any, prompts: Pairs) -> None:
     # Several short prompts fit at first, and their answers outgrow the cache.
     chosen = [pair for pair in prompts.prompts if pair.alpha == 0.5 and len(pair.original) < 80][:12]
     pairs = decode_reference(in_process.model, Pairs(chosen), new_tokens=40)

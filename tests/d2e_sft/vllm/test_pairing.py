@@ -94,9 +94,7 @@ def test_a_row_without_its_partner_can_only_take_the_sentinel(rows: list[InBatch
 
 
 @pytest.mark.parametrize(("done", "length", "held"), [(0, 1, True), (2, 0, True), (2, 1, False), (0, 3, False)])
-def test_stops_wait_for_the_answers_least_length_whatever_was_submitted_before(
-    done: int, length: int, held: bool
-) -> None:
+def test_stops_wait_for_the_answers_least_length(done: int, length: int, held: bool) -> None:
     logits = torch.zeros(2, VOCAB)
     logits[0, 7] = 10.0
     debias_rows(logits, _pair("p", 0, 1, length, done=done, min_tokens=3, stops=(7,)))

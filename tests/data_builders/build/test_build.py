@@ -255,9 +255,7 @@ def test_piper_compares_with_the_published_counts_and_says_why_they_differ(raw: 
     assert [row["published"] for row in rows] == [row.count for row in SUITES["piper"].published]
 
 
-def test_rows_without_the_answer_in_their_context_are_counted_with_the_filter_and_without(
-    raw: Path, tmp_path: Path
-) -> None:
+def test_rows_without_their_answer_are_counted_with_and_without_filter(raw: Path, tmp_path: Path) -> None:
     splits = []
     for setting in ("true", "false"):
         settings = ("tempreason.max_words=none", f"tempreason.answer_in_context={setting}")
@@ -280,9 +278,7 @@ def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp
 
 
 @pytest.mark.parametrize("kind", ["file", "in a file", "read-only"])
-def test_a_target_that_cannot_be_written_is_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_read_only_target_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     (tmp_path / "file").write_text("")
     out = {"file": tmp_path / "file", "in a file": tmp_path / "file" / "out", "read-only": tmp_path}[kind]
     if kind == "read-only":  # the tests may run as a user whom no permission stops
@@ -292,9 +288,7 @@ def test_a_target_that_cannot_be_written_is_refused_before_any_work(
     assert "--out" in message
 
 
-def test_a_build_that_fails_while_writing_leaves_the_earlier_one_as_it_was(
-    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_earlier_build(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     assert call("data", "build", "--datasets", "tracie", "--raw", raw, "--out", out).status == 0
     before = _tree(out)

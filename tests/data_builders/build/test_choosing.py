@@ -314,9 +314,7 @@ def test_a_killed_build_resumes_and_pays_for_nothing_twice(raw: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(("jobs", "job"), [("quality", "quality filter"), ("refine", "refine")])
-def test_a_judge_whose_replies_are_all_unusable_is_an_error(
-    raw: Path, tmp_path: Path, server: JudgeServer, jobs: str, job: str
-) -> None:
+def test_a_judge_without_usable_replies(raw: Path, tmp_path: Path, server: JudgeServer, jobs: str, job: str) -> None:
     _stories(raw, 3)
     server.reply = lambda user: "Who knows."
     message = refusal_of("data", *_arguments(raw, tmp_path / "out", server.url, "--judge-jobs", jobs))

@@ -52,9 +52,7 @@ def test_the_hub_understands_the_front_matter(raw: Path, tmp_path: Path) -> None
     assert metadata["language"] == ["en"]
 
 
-def test_load_dataset_reads_the_folder_by_its_card_which_counts_its_rows(
-    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_dataset_reads_the_folder_by_its_card(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     _built(raw, tmp_path / "out", "tracie", "ecare")
     loaded = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
@@ -217,9 +215,7 @@ def _talk(*roles: str) -> EventSample:
         ("llamafactory", chat_sample("all", id="c8"), "line 2 trains on last and"),
     ],
 )
-def test_a_row_that_a_format_cannot_hold_is_named_and_nothing_is_written(
-    tmp_path: Path, fmt: str, sample: EventSample, message: str
-) -> None:
+def test_a_row_that_no_format_holds_is_named(tmp_path: Path, fmt: str, sample: EventSample, message: str) -> None:
     rows = _file(tmp_path, make_sample(7), chat_sample(), sample)
     printed = " ".join(refusal_of("data", "export", rows, "--format", fmt).split())
     assert f"{rows}, line 3" in printed
@@ -244,9 +240,7 @@ def test_an_existing_folder_is_replaced_only_on_request_and_only_if_it_is_an_exp
     assert rows.is_file()
 
 
-def test_an_export_of_a_build_says_where_its_rows_are_from_and_can_be_pushed(
-    hub: HubServer, built: Path, tmp_path: Path
-) -> None:
+def test_an_export_says_where_its_rows_are_from_and_is_pushed(hub: HubServer, built: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     output_of("data", "export", built, "--format", "llamafactory", "--views", ALL_VIEWS, "--out", out)
     manifest = read_manifest(out)

@@ -195,9 +195,7 @@ def test_rows_are_the_papers_and_suites_shares_and_sizes_are_said() -> None:
 CONTENT = b'{"row": 1}'
 
 
-def test_official_files_are_saved_for_raw_and_missing_ones_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_official_files_are_saved_and_missing_ones_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     digest, names = hashlib.sha256(CONTENT).hexdigest(), ("test.jsonl", "graphs.jsonl")

@@ -73,9 +73,7 @@ def test_advised_commands_run_as_printed(tmp_path: Path, monkeypatch: pytest.Mon
     assert "my data/built" in printed or kind.startswith("description")
 
 
-def test_a_model_is_asked_as_by_tag_and_tags_are_used_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_asked_as_by_tag_and_tags_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
     model = save_tiny_model(tmp_path / "model")
     output_of(

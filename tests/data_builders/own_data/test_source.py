@@ -115,9 +115,7 @@ def test_several_answers_stand_in_a_list_or_between_separators(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("extra", "answers"), [("", ["a | b"]), ('separator: "|"\n', ["a", "b"])])
-def test_a_free_answer_is_divided_only_where_the_separator_is_given(
-    tmp_path: Path, extra: str, answers: list[str]
-) -> None:
+def test_a_free_answer_is_divided_by_a_given_separator(tmp_path: Path, extra: str, answers: list[str]) -> None:
     rows = "context,question,answer\nIt is a or b.,What is it?,a | b\n"
     (row,) = rows_of(write(tmp_path, mine_yaml=QA + extra, mine_csv=rows))
     assert row.answers == answers
@@ -141,9 +139,7 @@ def test_relation_id_and_refined_context_are_read_from_columns(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "of_events"), [("", False), ("relation: factual\n", False), ("relation: causal\n", True)]
 )
-def test_prompts_mention_events_where_the_description_names_a_relation_of_events(
-    tmp_path: Path, line: str, *, of_events: bool
-) -> None:
+def test_prompts_mention_events_if_the_relation_is_of_events(tmp_path: Path, line: str, *, of_events: bool) -> None:
     found = rows_of(write(tmp_path, mine_yaml=QA.replace("relation: causal\n", line), mine_csv=QA_ROWS))
     prompts = load_prompt_set("default")
     assert all(("event" in prompts.messages(row, "original")[0]["content"]) == of_events for row in found)

@@ -268,9 +268,7 @@ def test_braces_in_a_sample_are_text() -> None:
         ("", ["rain"], JudgedVerdict.UNSUPPORTED),
     ],
 )
-def test_the_rule_looks_for_the_content_words_of_an_answer(
-    context: str, answers: list[str], verdict: JudgedVerdict
-) -> None:
+def test_the_rule_looks_for_an_answers_content_words(context: str, answers: list[str], verdict: JudgedVerdict) -> None:
     assert judge_quality([make_sample(context=context, answers=answers)], None) == [verdict]
 
 

@@ -136,9 +136,7 @@ def test_too_few_rows_give_no_accuracy() -> None:
     assert hypothesis_alone(rows).majority_share == round(max(len(positive), 200 - len(positive)) / 200, 4)
 
 
-def test_without_scikit_learn_only_the_measures_of_classifiers_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_scikit_learn_classifiers_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rows = _hypotheses("nothing")
     write_samples(rows, tmp_path / "rows.jsonl")
     whole = compute_stats([SampleSet("data", rows)], tokenizer="words")

@@ -123,9 +123,7 @@ def test_a_file_is_completed_from_what_is_there_and_then_cached(
         ("gone", CONTENT, r"/gone: the server answered 404(.|\n)*save it as DIR/set/sub/data.bin, and pass --raw DIR"),
     ],
 )
-def test_a_wrong_or_missing_file_is_an_error_and_leaves_nothing(
-    server: _Server, name: str, content: bytes, message: str
-) -> None:
+def test_a_wrong_or_missing_file_leaves_nothing(server: _Server, name: str, content: bytes, message: str) -> None:
     server.content = content
     with pytest.raises(UserError, match=message):
         fetch("set", server.file(name))
@@ -143,9 +141,7 @@ def test_an_unreachable_host_names_the_steps_by_hand(server: _Server) -> None:
 
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("changed", [True, False])
-def test_a_file_without_a_checksum_is_resumed_only_while_it_is_the_same(
-    server: _Server, checked: bool, changed: bool
-) -> None:
+def test_only_an_unchanged_file_without_checksum_is_resumed(server: _Server, checked: bool, changed: bool) -> None:
     file = server.file() if checked else server.unchecked()
     server.etag, server.drop_after = '"one"', [70_000, 10, 10]
     with pytest.raises(UserError, match=r"after 3 attempts; 65,536 bytes are here and the next run resumes there"):

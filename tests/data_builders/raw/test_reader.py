@@ -66,9 +66,7 @@ def test_a_file_that_is_no_data_is_named_and_got_again(
         (GOOD.encode() + b"caf\xe9\n" + GOOD.encode(), 2),
     ],
 )
-def test_a_bad_line_is_an_error_with_its_number_and_both_remedies(
-    tmp_path: Path, content: str | bytes, line: int
-) -> None:
+def test_a_bad_line_has_its_number_and_both_remedies(tmp_path: Path, content: str | bytes, line: int) -> None:
     error = _error(_input(tmp_path, content))
     assert f"rows, line {line}: " in error.message
     assert "fetch it again), or add --skip-bad" in str(error.remedy)
@@ -156,9 +154,7 @@ def test_items_of_an_array_are_numbered_by_lines_or_found_under_a_key(tmp_path: 
         (b"id,text\n1,a\n2,caf\xe9\n", "csv", "line 3: not UTF-8 text"),
     ],
 )
-def test_a_broken_array_or_table_is_an_error_with_its_line(
-    tmp_path: Path, content: str | bytes, form: str, message: str
-) -> None:
+def test_a_broken_array_or_table_has_its_line(tmp_path: Path, content: str | bytes, form: str, message: str) -> None:
     raw = _input(tmp_path, content, skip=True)
     with pytest.raises(UserError, match=message):
         list(raw.csv_rows(COLUMNS) if form == "csv" else raw.json_items(form))

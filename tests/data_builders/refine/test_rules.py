@@ -70,9 +70,7 @@ def _boat(context: str, answer: str) -> dict[str, object]:
           "meta": {"spans": ["fire broke out", "roof fell"]}}, {"max_share": 0.1}, "A fire broke out. The roof fell."),
     ],
 )  # fmt: skip
-def test_sentences_that_share_words_with_the_question_or_have_the_answer_are_kept(
-    sample: dict[str, object], options: dict[str, Any], refined: str
-) -> None:
+def test_sentences_that_matter_are_kept(sample: dict[str, object], options: dict[str, Any], refined: str) -> None:
     assert refine(_sample(**sample), RefinerOptions(keep_events=False, **options)).refined_context == refined
 
 
@@ -158,9 +156,7 @@ def test_sentences_that_are_needed(meta: dict[str, list[str]], places: list[int]
         (FAULT, {"keep_answer": False}, [2]),
     ],
 )
-def test_the_refiner_keeps_them_unless_an_option_turns_it_off(
-    changes: dict[str, object], options: dict[str, bool], places: list[int]
-) -> None:
+def test_options_turn_this_off(changes: dict[str, object], options: dict[str, bool], places: list[int]) -> None:
     kept = refine(_nap(**changes), RefinerOptions(max_share=0.2, **options)).refined_context
     assert kept == " ".join(NAP[place] for place in places)
 

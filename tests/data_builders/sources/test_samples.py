@@ -54,9 +54,7 @@ _DAMAGES = [(table, *row) for table in BAD_ROWS for row in table["rows"]]
 @pytest.mark.parametrize(
     ("table", "old", "new", "message"), _DAMAGES, ids=[f"{table['dataset']}: {text}" for table, *_, text in _DAMAGES]
 )
-def test_a_bad_row_is_reported_with_file_place_field_and_value(
-    raw: Path, table: dict[str, Any], old: str, new: str, message: str
-) -> None:
+def test_a_bad_row_is_named_by_its_place(raw: Path, table: dict[str, Any], old: str, new: str, message: str) -> None:
     if table.get("substitutes"):
         use_substitutes(raw, table["dataset"])
     replace(raw / table["file"], old, new)

@@ -39,7 +39,7 @@ def habit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built, Path]
     return plain, build_splits(folder / "swapped", "habit", *settings, swap=0.5), folder / "swapped"
 
 
-def test_a_share_of_the_training_rows_is_replaced_follows_from_the_text_and_can_be_restored(
+def test_swapped_rows_follow_from_the_text_and_can_be_restored(
     habit: tuple[Built, Built, Path],
 ) -> None:
     plain, swapped, folder = habit
@@ -137,9 +137,7 @@ def test_a_single_replacement_of_the_usual_answer_is_a_new_habit(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("lacking", "warns"), [(1, False), (2, True)])
-def test_a_twentieth_of_the_contexts_without_their_answer_is_worth_a_warning(
-    tmp_path: Path, lacking: int, warns: bool
-) -> None:
+def test_a_twentieth_of_contexts_without_answer_is_a_warning(tmp_path: Path, lacking: int, warns: bool) -> None:
     changed = _habit_of_one_length(30, "the shed").replace("kept in the shed", "kept in a hut", lacking)
     path = write(tmp_path, mine_csv=changed, mine_yaml=QA)
     warnings = build(BuildOptions([str(path)], tmp_path / "out")).warnings
@@ -274,7 +272,7 @@ def test_the_first_proposal_that_fits_is_taken_and_replies_are_kept(model: tuple
     assert again == []
 
 
-def test_only_rows_that_no_other_pool_serves_are_asked_and_no_more_than_needed(
+def test_only_rows_that_no_other_pool_serves_are_asked(
     model: tuple[SwapOptions, Replies],
 ) -> None:
     options, replies = model

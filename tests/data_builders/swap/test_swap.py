@@ -261,9 +261,7 @@ def _habit(question: str, *train: EventSample, **other: Any) -> list[str]:
         ([_asked(ASKED, "x", meta={"swapped": {"from": "the barn", "to": "x"}})] * 20, ASKED, ["the barn"]),
     ],
 )  # fmt: skip
-def test_the_habit_is_the_answer_of_most_rows_of_the_narrowest_question_with_enough(
-    train: list[EventSample], asked: str, habit: list[str]
-) -> None:
+def test_the_habit_is_the_majority_of_its_question(train: list[EventSample], asked: str, habit: list[str]) -> None:
     assert _habit(asked, *train) == habit
 
 

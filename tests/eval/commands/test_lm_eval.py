@@ -40,9 +40,7 @@ def test_the_command_runs_the_harness_with_this_model_and_these_tasks(
         (["run", "--include_path", "mine"], ["run", "--include_path", f"{TASKS}:mine"]),
     ],
 )
-def test_the_harness_finds_these_tasks_beside_the_users_own(
-    monkeypatch: pytest.MonkeyPatch, given: list[str], passed_on: list[str]
-) -> None:
+def test_the_harness_finds_our_tasks(monkeypatch: pytest.MonkeyPatch, given: list[str], passed_on: list[str]) -> None:
     monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: None)
     monkeypatch.setattr(sys, "argv", ["d2e"])
     assert d2e("lm-eval", *given) == 0

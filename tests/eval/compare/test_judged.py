@@ -96,9 +96,7 @@ def test_a_prompt_shows_all_that_the_model_saw_and_wrote(changes: dict[str, Any]
         (wrong(**SETS), ["b"], ErrorPattern.UNDECIDED),
     ],
 )
-def test_by_rule_an_answer_that_needs_no_context_is_the_same_without_it(
-    own: Prediction, without: list[str] | None, pattern: ErrorPattern
-) -> None:
+def test_by_rule_an_answer_is_unchanged(own: Prediction, without: list[str] | None, pattern: ErrorPattern) -> None:
     answers = None if without is None else {("stories", "p0"): without}
     (error,) = find_error_patterns([own], None, without_context=answers)
     assert error.pattern is pattern
@@ -131,9 +129,7 @@ def test_a_verdict_is_read_from_the_last_line_and_never_guessed(text: str, verdi
     assert read_verdict(text) == verdict
 
 
-def test_the_judge_sees_context_question_answer_and_gold_and_what_it_says_is_kept(
-    tmp_path: Path, server: JudgeServer, judge: MakeJudge
-) -> None:
+def test_the_judge_sees_all_and_what_it_says_is_kept(tmp_path: Path, server: JudgeServer, judge: MakeJudge) -> None:
     run = scored(tmp_path / "run", "Within 30 days.", "Within 60 days.", "It depends.")
     verdicts = {"60": "No, 30.\nVerdict: unsupported, incorrect", "depends": "who knows"}
     server.reply = lambda user: next(

@@ -40,9 +40,7 @@ def compared(tmp_path: Path, *names: str) -> Comparison:
     return compare_runs(load_runs(runs))
 
 
-def test_the_terminal_has_every_run_with_its_scores_and_a_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_terminal_has_every_runs_scores_and_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     comparison = compared(tmp_path, "base", "a-run-with-a-name-that-is-much-longer-than-others", "third")
     printed = terminal_text(comparison)
@@ -156,9 +154,7 @@ def test_one_run_s_table_has_a_row_a_subset_and_one_for_the_gap() -> None:
     assert subset_tables(score_predictions([prediction(1, True)])) == []
 
 
-def test_subsets_have_a_row_a_run_with_both_accuracies_and_the_gap_and_a_verdict_each(
-    runs: list[Path], tmp_path: Path
-) -> None:
+def test_subsets_have_a_row_a_run_with_accuracies_gap_and_verdict(runs: list[Path], tmp_path: Path) -> None:
     tables = comparison_tables(compare_runs(load_runs(runs)))
     scores, answers, changes = (table.rows()[-1] for table in tables[:3])
     assert [cell.split()[0] for cell in scores[1:]] == ["97.5", "75.0", "22.5"]

@@ -81,7 +81,7 @@ def test_answers_and_scores_are_those_of_this_projects_own_decoding(folder: str,
         assert results["results"][task]["f1,none"] == pytest.approx(sum(f1) / len(f1), abs=1e-9)
 
 
-def test_in_a_few_shot_prompt_only_the_test_samples_context_is_missing_from_the_imagined_one(
+def test_an_imagined_few_shot_prompt_lacks_one_context(
     model: D2ELM, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, str]] = []
@@ -226,9 +226,7 @@ def test_whole_texts_are_scored_in_the_harnesses_windows_and_always_plainly(
     assert "3 of 3 prompts have no context to remove" in caplog.text
 
 
-def test_with_a_context_to_remove_they_are_debiased(
-    folder_loglikelihood: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_with_a_context_they_are_debiased(folder_loglikelihood: Path, caplog: pytest.LogCaptureFixture) -> None:
     lm, tokenizer = D2ELM(str(folder_loglikelihood), alpha=0.5), tiny_tokenizer()
     doc = {"prompt": "It rained. Why?", "prompt_without_context": "Why?"}
     prompt = "Answer briefly.\n\nIt rained. Why?"

@@ -157,9 +157,7 @@ def test_moderate_contexts_and_different_passages_are_preferred(tmp_path: Path) 
         assert len({row.context for row in rows}) == 3
 
 
-def test_training_rows_are_looked_for_in_the_bench_then_beside_it_then_in_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_rows_are_looked_for_in_three_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tests = bench_rows()
     bench = locate_benchmark(save_bench(tmp_path / "mine" / "bench", tests))
@@ -209,9 +207,7 @@ def test_batches_hold_the_same_rows_whatever_the_number_of_processes() -> None:
 
 
 @pytest.mark.parametrize(("engine", "own"), [("vllm", "--tensor-parallel"), ("openai", "--concurrency")])
-def test_engines_that_spread_their_work_refuse_several_processes(
-    monkeypatch: pytest.MonkeyPatch, engine: str, own: str
-) -> None:
+def test_engines_that_spread_work_refuse_processes(monkeypatch: pytest.MonkeyPatch, engine: str, own: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match=f"on 2 processes[\\s\\S]*{own}"):
         join_processes(engine)

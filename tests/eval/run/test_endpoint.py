@@ -61,9 +61,7 @@ def test_each_sample_is_asked_once_greedily_and_answered_in_file_order(bench: Pa
     assert KEY not in json.dumps(scores)
 
 
-def test_demonstrations_are_sent_as_turns_and_no_temperature_if_it_is_the_servers(
-    bench: Path, server: JudgeServer
-) -> None:
+def test_demonstrations_are_turns_and_the_server_keeps_its_temperature(bench: Path, server: JudgeServer) -> None:
     output_of(*evaluation(bench, server, "--setting", "few_shot", "--temperature", "default"))
     for request in server.requests:
         assert "temperature" not in request
@@ -78,9 +76,7 @@ def test_a_throttled_request_is_sent_again(bench: Path, server: JudgeServer) -> 
     assert len(outputs(bench)) == 8
 
 
-def test_an_endpoint_that_dies_midway_leaves_what_came_and_the_same_command_goes_on(
-    bench: Path, server: JudgeServer
-) -> None:
+def test_an_endpoint_that_dies_leaves_what_came_for_the_next_call(bench: Path, server: JudgeServer) -> None:
     server.plan = [None] * 5 + [Misbehave(drop=True)] * 3
     error = refusal_of(*evaluation(bench, server, "--attempts", 1, "--concurrency", 1))
     assert f"model 'remote-7b' at {server.url}: cannot be reached" in error
@@ -215,9 +211,7 @@ def evaluation_echo(world: Path, run: Path, server: CompletionServer, *more: Any
     return ["eval", "remote-7b", *common, "--answer", "likelihood", "--tokenizer", world / "model", *more]
 
 
-def test_an_endpoint_that_echoes_scores_options_as_the_model_in_process(
-    world: Path, tmp_path: Path, server: CompletionServer
-) -> None:
+def test_an_echoing_endpoint_scores_as_in_process(world: Path, tmp_path: Path, server: CompletionServer) -> None:
     output_of(*evaluation_echo(world, tmp_path / "there", server))
     here = ("--bench", world / "bench", "--out", tmp_path / "here", "--answer", "likelihood")
     assert d2e("eval", world / "model", *here) == 0
@@ -267,9 +261,7 @@ def test_an_endpoint_that_does_not_is_refused_in_one_message(
     assert error.count("error:") == 1
 
 
-def test_the_tokenizer_is_part_of_what_results_depend_on(
-    world: Path, tmp_path: Path, server: CompletionServer
-) -> None:
+def test_results_depend_on_the_tokenizer(world: Path, tmp_path: Path, server: CompletionServer) -> None:
     save_tiny_model(tmp_path / "other", seed=4)
     output_of(*evaluation_echo(world, tmp_path, server))
     assert "--tokenizer: " in refusal_of(*evaluation_echo(world, tmp_path, server, "--tokenizer", tmp_path / "other"))

@@ -77,9 +77,7 @@ def test_empty_contexts_are_decoded_plainly_counted_and_said(world: Path, tmp_pa
     assert debiased[3:] != plain[3:]
 
 
-def test_tagged_rows_have_measures_by_subset_and_untagged_ones_leave_no_trace_of_them(
-    world: Path, tmp_path: Path
-) -> None:
+def test_tagged_rows_alone_have_measures_by_subset(world: Path, tmp_path: Path) -> None:
     assert evaluate(world, tmp_path / "plain") == 0
     assert "subsets" not in scores_of(tmp_path / "plain")
     assert not {"subset", "habit"} & set(predictions(tmp_path / "plain")[0])
@@ -124,9 +122,7 @@ def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path:
 
 
 @pytest.mark.parametrize("how", [QUICK, ("--answer", "likelihood")])
-def test_an_overflow_in_float16_stops_the_evaluation_and_names_the_sample(
-    tmp_path: Path, how: tuple[str | int, ...]
-) -> None:
+def test_an_overflow_stops_the_evaluation_and_names_the_sample(tmp_path: Path, how: tuple[str | int, ...]) -> None:
     overflowing_model().save_pretrained(tmp_path / "model")
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     save_bench(tmp_path / "bench", [bench_row(1), bench_row(3)])  # with options
@@ -176,9 +172,7 @@ def test_without_context_nothing_is_subtracted_or_cut_off() -> None:
 
 
 @pytest.mark.parametrize(("fast", "dtype"), [(True, "bfloat16"), (False, "float32")])
-def test_auto_is_the_dtype_that_this_machine_computes_fast(
-    monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: str
-) -> None:
+def test_auto_is_the_dtype_that_is_fast_here(monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: str) -> None:
     monkeypatch.setattr("d2e_sft.model.device.has_bfloat16", lambda: fast)
     assert resolve_options("m", EvalOptions(dtype="auto")).options.dtype == dtype
     assert resolve_options("m", EvalOptions(dtype="auto", engine="vllm")).options.dtype == "auto"
@@ -224,9 +218,7 @@ def test_a_cut_off_that_cuts_nothing_is_said_and_not_recorded(world: Path, tmp_p
         ("--decoder adacad", "--decoder adacad:floor=0.1", "--decoder: adacad:floor=0 → adacad:floor=0.1"),
     ],
 )
-def test_results_of_another_decoding_are_not_mixed(
-    world: Path, tmp_path: Path, first: str, other: str, said: str
-) -> None:
+def test_results_of_other_decoding_stay_apart(world: Path, tmp_path: Path, first: str, other: str, said: str) -> None:
     assert evaluate(world, tmp_path, *first.split()) == 0
     assert said in refusal_of(*evaluation(world, tmp_path, *other.split()))
     assert evaluate(world, tmp_path, *first.replace("adacad", "adacad:floor=0").split()) == 0, "the same"

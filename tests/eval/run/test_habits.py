@@ -164,9 +164,7 @@ def test_prompts_show_other_training_rows_without_contexts_and_never_the_row_its
     assert len({str(others) for others in shown}) <= 3, "prompts share their beginning"
 
 
-def test_no_question_is_asked_twice_and_more_rows_ask_only_the_new_ones(
-    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_question_is_asked_twice(script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [question(n, context=f"In {n}.") for n in range(3)]
     engine = script({row.question: "The answer is: Bo" for row in (*rows, question(3))}, {"Bo": 0.7})
     first = habits(rows)

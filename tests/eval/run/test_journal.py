@@ -19,9 +19,7 @@ from tests.factories import QUICK, bench_rows, evaluate, evaluation, predictions
 from tests.tiny import save_tiny_model
 
 
-def test_a_finished_evaluation_is_scored_again_without_decoding_unless_it_is_overwritten(
-    world: Path, tmp_path: Path, decoded: list[Any]
-) -> None:
+def test_a_finished_evaluation_is_scored_again_not_decoded(world: Path, tmp_path: Path, decoded: list[Any]) -> None:
     assert evaluate(world, tmp_path) == 0
     folder = tmp_path / "eval" / "bench"
     before, scores = (folder / "predictions.jsonl").read_bytes(), scores_of(tmp_path)
@@ -63,9 +61,7 @@ OTHERS = {
 }
 
 
-def test_results_of_other_options_are_refused_and_named(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_of_other_options_are_refused(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     wording = load_prompt_set("default").model_dump(exclude_none=True)
     wording["zero_shot"]["qa"]["system"] = "Answer."
@@ -112,9 +108,7 @@ def test_damaged_predictions_are_named(world: Path, tmp_path: Path) -> None:
         assert said in refusal_of(*evaluation(world, tmp_path, "--accept-edited"))
 
 
-def test_a_pass_without_context_is_kept_beside_the_predictions(
-    world: Path, tmp_path: Path, decoded: list[Any]
-) -> None:
+def test_a_pass_without_context_is_kept_beside_the_others(world: Path, tmp_path: Path, decoded: list[Any]) -> None:
     assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
     before = scores_of(tmp_path)
     assert "without_context.jsonl" in output_of(*evaluation(world, tmp_path, "--without-context"))
@@ -143,9 +137,7 @@ def test_a_pass_without_context_goes_with_its_predictions(world: Path, tmp_path:
     assert not (tmp_path / "eval" / "bench" / "without_context.jsonl").exists()
 
 
-def test_changed_predictions_are_refused_until_the_change_is_accepted(
-    world: Path, tmp_path: Path, decoded: list[Any]
-) -> None:
+def test_changed_predictions_are_refused_until_accepted(world: Path, tmp_path: Path, decoded: list[Any]) -> None:
     assert evaluate(world, tmp_path) == 0
     folder = tmp_path / "eval" / "bench"
     file, record = folder / "predictions.jsonl", folder / "predictions.decoding.json"

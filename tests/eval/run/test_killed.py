@@ -70,9 +70,7 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
 @pytest.mark.parametrize(
     "function", ["passes:write_whole", "passes:write_json", "evaluate:read_predictions", "evaluate:write_scores"]
 )
-def test_a_kill_while_the_results_are_written_costs_no_answer(
-    world: Path, tmp_path: Path, decoded: list[Any], function: str
-) -> None:
+def test_a_kill_during_writing_costs_no_answer(world: Path, tmp_path: Path, decoded: list[Any], function: str) -> None:
     kill = Kill(f"eval.run.{function}", after=True)
     assert evaluate(tmp_path, arguments(world, tmp_path / "run"), kill).status == SIGKILLED
     assert d2e("eval", *arguments(world, tmp_path / "run")) == 0

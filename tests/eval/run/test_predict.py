@@ -104,9 +104,7 @@ def test_the_outputs_are_those_of_an_evaluation_of_the_same_rows(tmp_path: Path,
     assert {row["format"] for row in expected} > {"qa"}, "several formats in one file"
 
 
-def test_a_broken_off_call_goes_on_and_one_with_other_options_is_refused(
-    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_resumes_with_equal_options_only(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file, out = written(tmp_path, ".jsonl"), tmp_path / "answers.jsonl"
     run(model, file, tmp_path / "whole.jsonl")
     real = module.make_engine

@@ -166,9 +166,7 @@ def logprob(
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_predictions_hold_each_options_log_probability_behind_the_response_form(
-    world: Path, tmp_path: Path, alpha: float
-) -> None:
+def test_predictions_hold_each_options_log_probability(world: Path, tmp_path: Path, alpha: float) -> None:
     output_of(*evaluation(world, tmp_path, "--alpha", alpha))
     rows = predictions(tmp_path, FOLDER)
     assert [row["id"] for row in rows] == [sample.id for sample in ROWS]
@@ -188,7 +186,7 @@ def test_predictions_hold_each_options_log_probability_behind_the_response_form(
         assert [option["tokens"] for option in row["likelihoods"]] == [len(option) - given for option in options]
 
 
-def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_model_again(
+def test_the_normalising_length_is_chosen_afterwards(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output_of(*evaluation(world, tmp_path))
@@ -202,9 +200,7 @@ def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_
     assert scores_of(tmp_path, FOLDER)["normalise"] == "characters"
 
 
-def test_few_shot_and_the_pass_without_context_and_an_encoder_decoder_score_options_too(
-    world: Path, tmp_path: Path
-) -> None:
+def test_few_shot_other_passes_and_encoder_decoders_score_options_too(world: Path, tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path / "t5", "t5")
     assert d2e("eval", model, "--bench", world / "bench", "--answer", "likelihood", "--alpha", 0.5) == 0
     output_of(*evaluation(world, tmp_path, "--setting", "few_shot", "--alpha", 0.5))

@@ -196,9 +196,7 @@ DOGS = ["the dog", "a dog", "cat"]
         (["caf\u00e9 A", "tea"], "cafe\u0301 a", "caf\u00e9 A"),
     ],
 )
-def test_options_that_differ_in_a_sign_stay_apart_by_the_strictest_rule(
-    options: list[str], stated: str, expected: str | None
-) -> None:
+def test_options_that_differ_in_a_sign_stay_apart(options: list[str], stated: str, expected: str | None) -> None:
     assert read("scq", f"{OPTION} {stated}", options) == (expected if expected is None else (expected,))
 
 
@@ -262,9 +260,7 @@ def test_an_empty_output_gives_no_answer(output: str, fmt: str) -> None:
         ("qa", "The answer is: ", Extraction(("The answer is:",), "none")),
     ],
 )
-def test_an_answer_after_the_response_form_is_strict_and_any_other_lenient(
-    fmt: str, output: str, found: Extraction
-) -> None:
+def test_an_answer_after_the_response_form_is_strict(fmt: str, output: str, found: Extraction) -> None:
     assert extract_answer(output, fmt=fmt, options=[], marker=ANSWER) == found
 
 

@@ -316,9 +316,7 @@ def test_a_long_qa_answer_is_shown_as_containing_the_accepted_one() -> None:
         (["the attic"], "irrelevant", False),
     ],
 )
-def test_a_context_lacks_the_answer_if_it_is_tagged_so_or_has_none_of_its_words(
-    gold: list[str], subset: str | None, lacks: bool
-) -> None:
+def test_a_context_lacks_the_answer_by_its_tag_or_its_words(gold: list[str], subset: str | None, lacks: bool) -> None:
     assert lacks_answer(story(1, subset, "kitchen", gold=gold)) == lacks
 
 

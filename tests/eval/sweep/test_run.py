@@ -83,9 +83,7 @@ def swept(world: Path, steps: Any) -> Path:
     return out
 
 
-def test_a_killed_training_is_resumed_and_ends_like_one_that_was_not_killed(
-    world: Path, swept: Path, tmp_path: Path
-) -> None:
+def test_a_killed_training_resumes_and_ends_like_an_unkilled_one(world: Path, swept: Path, tmp_path: Path) -> None:
     assert logged(swept, "train") == {"debias=true,alpha=0.5": 1, KILLED: 2, "debias=false,alpha=0.5": 1}
     assert set(logged(swept, "eval").values()) == {1}
     log = (swept / "logs" / f"{KILLED}.train.log").read_text(encoding="utf-8")

@@ -107,9 +107,7 @@ def test_questions_know_the_start_and_what_changed(questions: list[BoxQuestion])
 @pytest.mark.parametrize(
     ("variant", "form"), [("base", "t5"), ("altforms", "few_shot"), ("move_contents", "t5"), ("ambiref", "few_shot")]
 )
-def test_generated_files_and_official_predictions_are_read_in_every_wording(
-    tmp_path: Path, variant: str, form: str
-) -> None:
+def test_generated_files_and_predictions_are_read_in_all_wordings(tmp_path: Path, variant: str, form: str) -> None:
     questions = generated(tmp_path, variant, form)
     assert (len(questions), {len(state) for state in states(questions)}) == (4 * 91, {7})
     assert {question.form for question in questions} == {form}
@@ -161,9 +159,7 @@ def test_predictions_keep_whatever_the_model_wrote(tmp_path: Path, questions: li
     assert lines[1] == f"0\tthe cup\tthe cup and\tDescription: {START}\\nStatement: Box 0 contains"
 
 
-def test_an_input_may_be_a_whole_prompt_and_the_number_may_be_missing(
-    tmp_path: Path, questions: list[BoxQuestion]
-) -> None:
+def test_an_input_may_be_a_whole_prompt_without_a_number(tmp_path: Path, questions: list[BoxQuestion]) -> None:
     shown = "Say what is in the boxes. Description: Box 0 contains the saw.\\nStatement: Box 0 contains the saw.\\n"
     lines = (
         "\ttarget\tprediction\tinput",
@@ -176,7 +172,7 @@ def test_an_input_may_be_a_whole_prompt_and_the_number_may_be_missing(
     assert texts == ["the hat", None, "the pen"]
 
 
-def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_boxes(
+def test_accuracy_is_by_operations_and_a_state_needs_all_its_boxes(
     questions: list[BoxQuestion],
 ) -> None:
     #  state 0: right, right, right;  state 1: by meaning alone right, right, then unread
@@ -204,9 +200,7 @@ def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_
     assert plot(scores) == plot(scores)
 
 
-def test_the_random_baseline_draws_from_the_clauses_that_name_the_box(
-    tmp_path: Path, questions: list[BoxQuestion]
-) -> None:
+def test_the_random_baseline_draws_from_clauses_with_the_box(tmp_path: Path, questions: list[BoxQuestion]) -> None:
     assert [candidates(question) for question in questions[3:]] == [["cup"], ["hat", "pen"], ["hat"]]
     questions = generated(tmp_path, "ambiref", "t5", "dev", 20)
     drawn = random_answers(questions, seed=0)

@@ -171,9 +171,7 @@ def test_the_imagined_view_can_be_decoded_alone(bench: Bench) -> None:
         ("wiqa", ()),
     ],
 )
-def test_a_model_without_a_chat_template_continues_texts(
-    bench: Bench, base: Path, system: str, options: tuple[str, ...]
-) -> None:
+def test_a_base_model_continues_texts(bench: Bench, base: Path, system: str, options: tuple[str, ...]) -> None:
     bench.model = base
     options = (*options, "--alpha", "0.5", "--max-samples", "1")
     refused = bench.of(system).evaluate(*options, status=1)

@@ -276,9 +276,7 @@ def test_baselines_of_hand_worked_labels() -> None:
 
 
 @pytest.mark.parametrize(("split", "pairs", "majority"), [("dev", 727, 0.297), ("test", 1_520, 0.291)])
-def test_published_files_have_their_pairs_and_baselines(
-    crepe_raw: Path, split: str, pairs: int, majority: float
-) -> None:
+def test_published_files_have_pairs_and_baselines(crepe_raw: Path, split: str, pairs: int, majority: float) -> None:
     path = crepe_raw / f"data_{split}_v2.json"
     scores = CREPE.score(path, path, CrepeScoreOptions(read="predicted")).scores  # nothing is marked as predicted
     assert scores["counts"]["pairs"] == pairs

@@ -169,9 +169,7 @@ def test_paraphrases_count_with_expansion(gold: dict[str, Procedure]) -> None:
     assert counts(corrected["attributes_global"]) == (2, 2, 2, 4), "officially the capitals of H2O are lost"
 
 
-def test_bertscore_takes_the_best_of_the_clusters_names(
-    gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bertscore_takes_the_best_of_a_cluster(gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch) -> None:
     predicted = {"1": [{"tea": ["existence"]}, {"spoon": ["size"], "liquid": ["heat"]}]}
     found = scores_by(Schemata(), equal, gold, predicted, monkeypatch)["schemata"]["bertscore"]
     # Of three predictions one is a gold pair of the procedure ("the liquid" is, "liquid" is not), none of its step.
@@ -309,9 +307,7 @@ def pairs(*steps: Sequence[tuple[str, str]]) -> dict[str, list[list[StatePair]]]
     return {"1": [[StatePair("x", "y", *states) for states in step] for step in steps]}
 
 
-def test_states_are_compared_with_the_first_alternative_or_with_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_states_are_compared_with_the_first_or_any_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = States().read_gold(save(tmp_path / "ranked.json", ranked()), None)
     predicted = pairs([("cold", "hot"), ("tap", "Kettle"), ("cold", "warm")], [("absent", "made")])
     scores = States().evaluate(changes, predicted, ScorerOptions(task="states"), 0).scores
@@ -388,9 +384,7 @@ def test_officially_recall_counts_the_entities_of_a_step_that_a_prediction_fits(
         assert (official.gold_found, official.recall) == (found, found / 3)
 
 
-def test_complete_bertscore_is_the_best_of_the_step(
-    gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_complete_bertscore_is_a_steps_best(gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch) -> None:
     predicted = {"1": [[sentence("heat", "the liquid", "cold", "hot"), "no"], [sentence("heat", "tea", "a", "b")]]}
     found = scores_by(Complete(), equal, gold, predicted, monkeypatch)["complete"]["bertscore"]
     assert found == {"plain": pytest.approx(1 / 3), "expanded": pytest.approx(1 / 3)}

@@ -489,9 +489,7 @@ def test_what_cannot_be_read_is_a_parse_error(planner: Planner, domain: str, tas
     assert why in verdict.why
 
 
-def test_out_of_time_is_undecided_and_leaves_nothing_behind(
-    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_time_is_undecided(planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Lamps are switched two at a time, so never one alone is lit; a planner has to go through all states to know.
     lamps = [f"l{number}" for number in range(26)]
@@ -534,9 +532,7 @@ def test_the_own_tasks_are_asked_and_scored_again(tmp_path: Path, monkeypatch: p
     assert again == {key: result.scores[key] for key in again}
 
 
-def test_planning_tasks_are_told_the_states_that_were_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planning_tasks_are_told_the_requested_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: PlanVerdict("solvable", domain, 1))
 
     def answer(name: str, chat: TaskItem) -> str:

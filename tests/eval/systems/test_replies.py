@@ -212,9 +212,7 @@ def asked(folder: Path, say: Any, prompt: str, entities: str, structure: str, **
 
 
 @pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
-def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_told(
-    tmp_path: Path, prompt: str, entities: str, structure: str
-) -> None:
+def test_a_model_that_is_always_right_scores_one(tmp_path: Path, prompt: str, entities: str, structure: str) -> None:
     result, _ = asked(tmp_path, rule_of(prompt, entities, structure), prompt, entities, structure, shots=0)
     assert result.scores["unparsed"] == {"share": 0.0, "pairs": 0}
     if structure == "official" and prompt in FROM_FIRST:
@@ -288,9 +286,7 @@ def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
     ("more", "less", "label", "inconsistent"),
     [("True", "False", 2, 0), ("False", "True", 1, 0), ("False", "False", 0, 0), ("True", "True", 0, 8)],
 )
-def test_answers_that_contradict_each_other_are_no_change(
-    tmp_path: Path, more: str, less: str, label: int, inconsistent: int
-) -> None:
+def test_contradicting_answers_change_nil(tmp_path: Path, more: str, less: str, label: int, inconsistent: int) -> None:
     said = {"more": more, "less": less}
     result, _ = run(
         tmp_path,
@@ -302,7 +298,7 @@ def test_answers_that_contradict_each_other_are_no_change(
     assert result.scores["unparsed"]["pairs"] == 0
 
 
-def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(tmp_path: Path) -> None:
+def test_a_trained_model_is_asked_as_trained(tmp_path: Path) -> None:
     source = SOURCES["strategyqa"]
     _, asker = run(tmp_path, perfect.say_true_or_false, prompt="two_questions")
     chat = asker.passes[0][1][0]

@@ -282,9 +282,7 @@ def test_the_four_shares_overall_and_by_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(
-    published: bool, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_trained_model_is_asked_as_trained(published: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     raw = request.getfixturevalue("published_raw") if published else tmp_path
     if not published:
         save(tmp_path / "wiqa" / "test.jsonl", QUESTIONS)

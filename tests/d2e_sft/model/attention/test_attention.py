@@ -138,9 +138,7 @@ def test_a_kernel_of_cuda_that_is_wrong_or_missing_is_told_and_not_used(
         ({"hip": "6.0"}, False), ({"agrees": False}, False),
     ],
 )  # fmt: skip
-def test_the_kernel_of_cuda_is_used_where_it_computes_the_same(
-    change: dict[str, Any], takes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cudas_kernel_is_used_if_exact(change: dict[str, Any], takes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = {"device": "cuda", "dtype": torch.bfloat16, "width": 64, "dropout": 0.0, "capability": (9, 0), "hip": None}
     case = {**usual, "agrees": True, **change}
     monkeypatch.setattr(cuda, "kernel_agrees", lambda *_: case["agrees"])

@@ -126,9 +126,7 @@ def _without(file: Path, kept: Callable[[str], bool]) -> None:
     ],
     ids=["tensors removed", "a layer more", "a layer fewer", "another width"],
 )
-def test_weights_that_do_not_fit_the_architecture_are_named(
-    tmp_path: Path, harm: Callable[[Path], Any], said: str
-) -> None:
+def test_weights_of_another_architecture_are_named(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
     folder = save_tiny_model(tmp_path / "model")
     harm(folder)
     with pytest.raises(UserError, match=said):
@@ -183,7 +181,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
     return at
 
 
-def test_a_hub_behind_a_broken_gateway_is_asked_once_and_the_remedy_names_ways_without_it(
+def test_a_broken_gateway_is_asked_once_and_the_remedy_avoids_the_hub(
     asked: Callable[[str], None],
 ) -> None:
     with ScriptedServer(lambda path, request: (503, {})) as server:

@@ -200,9 +200,7 @@ MOVED = 5 * (4 * 400 + 2 * 800)  # of the optimiser in five steps
         ("zero3", 50 + 20 + 100 + (800 + 400) / 4 + 700, True, MOVED / 4, 20 * (2 * 200 + 200)),
     ],
 )
-def test_four_cards_hold_and_send_what_each_launcher_leaves_to_them(
-    launcher: str, memory: float, fits: bool, optimizer: float, sent: float
-) -> None:
+def test_launchers_share_out_4_cards(launcher: str, memory: float, fits: bool, optimizer: float, sent: float) -> None:
     (found,) = fits_on(CARD, LOAD, [launcher], 4, 0.3)
     assert (found.launcher, found.memory.total, found.fits, found.on_host) == (launcher, memory, fits, 0)
     assert found.times is not None
@@ -308,9 +306,7 @@ def test_time_is_micro_batches_and_optimiser_steps() -> None:
 
 
 @pytest.mark.parametrize(("packing", "heaviest"), [("batched", "wide"), ("shared_batch", "full")])
-def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
-    recipe_file: Path, packing: str, heaviest: str
-) -> None:
+def test_the_heaviest_micro_batch_costs_most_in_its_layout(recipe_file: Path, packing: str, heaviest: str) -> None:
     wide = {"original": [1] * 50, "imagined": [2] * 10, "refined": [3] * 10, "answer": [4]}
     full = {"original": [1] * 40, "imagined": [2] * 40, "refined": [3] * 40, "answer": [4]}
     recipe = load_recipe(recipe_file, ["train.batch_size=1", "train.per_device_train_batch_size=1"])

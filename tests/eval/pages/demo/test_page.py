@@ -74,9 +74,7 @@ def expected(answerer: Answerer, asked: Question, alpha: float = 0.5) -> list[st
     return [said.plain, said.debiased, said.imagined]
 
 
-def test_the_page_opens_with_an_answered_example_and_only_its_server_is_contacted(
-    tab: Tab, address: str, model: DemoModel, answerer: Answerer
-) -> None:
+def test_the_page_opens_with_an_answer(tab: Tab, address: str, model: DemoModel, answerer: Answerer) -> None:
     found = find_opening(model, answerer, OWN_EXAMPLES)
     assert tab.evaluate("document.getElementById('debiased').textContent") == found.answers.debiased
     assert tab.evaluate("document.getElementById('question').value") == OWN_EXAMPLES[found.place].question
@@ -128,9 +126,7 @@ def test_leaving_the_page_ends_the_decoding(tab: Tab, endless: threading.Event) 
     assert endless.wait(20)
 
 
-def test_the_server_of_the_page_has_the_routes_of_serve_and_refuses_other_forms(
-    address: str, model: DemoModel
-) -> None:
+def test_the_pages_server_has_the_routes_of_serve_and_refuses_others(address: str, model: DemoModel) -> None:
     listed = httpx.get(f"{address}/v1/models").json()
     assert [one["id"] for one in listed["data"]] == [model.name]
     kind = {"Content-Type": "application/json"}

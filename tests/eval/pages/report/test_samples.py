@@ -152,9 +152,7 @@ def test_what_a_sample_holds_is_text_and_does_nothing(page: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "other"), [("base", "sft"), ("d2e", "sft")])
-def test_the_pair_of_runs_is_chosen_freely_and_one_run_has_right_and_wrong(
-    page: Path, runs: list[Path], tmp_path: Path, first: str, other: str
-) -> None:
+def test_the_pair_of_runs_is_chosen(page: Path, runs: list[Path], tmp_path: Path, first: str, other: str) -> None:
     pair = {"from": str(NAMES.index(first)), "to": str(NAMES.index(other))}
     shown = after_scripts(page, setting(**pair))
     counts = recounted(first, other)
