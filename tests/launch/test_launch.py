@@ -214,32 +214,32 @@ def test_accelerate_launch_takes_the_command_that_a_shape_shows(shape: str, monk
 
 
 @pytest.fixture
-def job_accelerate() -> dict[str, Any]:
+def sky_job() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((bundled("launch") / "sky" / "train.yaml").read_text("utf-8"))
     return loaded
 
 
-def test_the_sky_job_runs_on_spot_machines_and_recovers_into_a_bucket(job_accelerate: dict[str, Any]) -> None:
-    assert {"name", "resources", "num_nodes", "envs", "file_mounts", "setup", "run"} <= job_accelerate.keys()
-    assert job_accelerate["resources"]["use_spot"] is True
-    assert job_accelerate["resources"]["job_recovery"]["strategy"] == "EAGER_NEXT_REGION"
-    assert job_accelerate["file_mounts"]["/bucket"] == {"name": "${D2E_BUCKET}", "mode": "MOUNT_CACHED"}
-    assert 'train.output_dir="/bucket/runs/' in job_accelerate["run"], "checkpoints outlive the machine"
+def test_the_sky_job_runs_on_spot_machines_and_recovers_into_a_bucket(sky_job: dict[str, Any]) -> None:
+    assert {"name", "resources", "num_nodes", "envs", "file_mounts", "setup", "run"} <= sky_job.keys()
+    assert sky_job["resources"]["use_spot"] is True
+    assert sky_job["resources"]["job_recovery"]["strategy"] == "EAGER_NEXT_REGION"
+    assert sky_job["file_mounts"]["/bucket"] == {"name": "${D2E_BUCKET}", "mode": "MOUNT_CACHED"}
+    assert 'train.output_dir="/bucket/runs/' in sky_job["run"], "checkpoints outlive the machine"
 
 
-def test_the_sky_jobs_command_is_one_that_d2e_takes(job_accelerate: dict[str, Any], tmp_path: Path) -> None:
+def test_the_sky_jobs_command_is_one_that_d2e_takes(sky_job: dict[str, Any], tmp_path: Path) -> None:
     bin_folder = tmp_path / "d2e" / "bin"
     bin_folder.mkdir(parents=True)
     (bin_folder / "d2e").write_text('#!/usr/bin/env bash\necho "$@"\n', encoding="utf-8")
     (bin_folder / "d2e").chmod(0o755)
-    script = job_accelerate["run"].replace("/bucket", str(tmp_path / "bucket"))
+    script = sky_job["run"].replace("/bucket", str(tmp_path / "bucket"))
     (tmp_path / "piper-10k").mkdir()
     (tmp_path / "piper-10k" / "train.parquet").write_text("rows")
     environment = {
         "PATH": "/usr/bin:/bin",
         "HOME": str(tmp_path),
         "SKYPILOT_NUM_GPUS_PER_NODE": "8",
-        **job_accelerate["envs"],
+        **sky_job["envs"],
     }
     first, second = (
         subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True).stdout
@@ -249,7 +249,7 @@ def test_the_sky_jobs_command_is_one_that_d2e_takes(job_accelerate: dict[str, An
     assert build.startswith("data build --suite piper-10k")
     assert second.splitlines() == [train], "the data are built once"
     words = train.split()
-    assert words[:2] == ["train", job_accelerate["envs"]["RECIPE"]]
+    assert words[:2] == ["train", sky_job["envs"]["RECIPE"]]
     assert "--auto-resume" in words
     assert words[words.index("--launch") + 1] in launchers()
     load_recipe(words[1], [word for word in words[2:] if "=" in word])

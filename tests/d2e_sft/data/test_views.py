@@ -207,33 +207,33 @@ def show(sample: EventSample) -> Sequence[EventSample]:
 
 
 @pytest.fixture(scope="module")
-def prompts_prompts() -> PromptSet:
+def default_prompts() -> PromptSet:
     return load_prompt_set("default")
 
 
-def few_shot(prompts_prompts: PromptSet) -> PromptSet:
-    return prompts_prompts.in_setting("few_shot", show)
+def few_shot(default_prompts: PromptSet) -> PromptSet:
+    return default_prompts.in_setting("few_shot", show)
 
 
-def test_demonstrations_are_solved_turns_before_the_question(prompts_prompts: PromptSet) -> None:
-    turns = few_shot(prompts_prompts).messages(ASKED, "original")
+def test_demonstrations_are_solved_turns_before_the_question(default_prompts: PromptSet) -> None:
+    turns = few_shot(default_prompts).messages(ASKED, "original")
     assert [turn["role"] for turn in turns] == ["system", *["user", "assistant"] * 3, "user"]
     for shown, user, assistant in zip(SHOWN, turns[1:-1:2], turns[2:-1:2], strict=True):
         assert shown.context in user["content"]
         assert shown.question in user["content"]
         assert assistant["content"] == f"The answer is: {shown.answers[0]}"
-    assert turns[-1] == prompts_prompts.messages(ASKED, "original")[-1]
+    assert turns[-1] == default_prompts.messages(ASKED, "original")[-1]
 
 
-def test_the_imagined_view_drops_only_the_context_of_the_question(prompts_prompts: PromptSet) -> None:
-    original, imagined = (few_shot(prompts_prompts).messages(ASKED, view) for view in ("original", "imagined"))
+def test_the_imagined_view_drops_only_the_context_of_the_question(default_prompts: PromptSet) -> None:
+    original, imagined = (few_shot(default_prompts).messages(ASKED, view) for view in ("original", "imagined"))
     assert original[:-1] == imagined[:-1]
     assert all(shown.context in str(imagined) for shown in SHOWN)
     assert ASKED.context not in str(imagined)
 
 
-def test_one_text_shows_the_demonstrations_and_ends_in_the_response_form(prompts_prompts: PromptSet) -> None:
-    system, *_ = prompts_prompts.messages(ASKED, "original")
+def test_one_text_shows_the_demonstrations_and_ends_in_the_response_form(default_prompts: PromptSet) -> None:
+    system, *_ = default_prompts.messages(ASKED, "original")
     solved = [
         f"Context: Shown context {n}.\nQuestion: {one.question}\nThe answer is: {one.answers[0]}"
         for n, one in enumerate(SHOWN)
@@ -268,53 +268,53 @@ def test_the_answer_continues_the_text_in_training_and_as_an_option(name: str) -
     assert ([tokenizer.decode(option) for option in options], given) == ([" (A) It rained.", " (B) It snowed."], 0)
 
 
-def test_a_blank_context_is_none(prompts_prompts: PromptSet) -> None:
+def test_a_blank_context_is_none(default_prompts: PromptSet) -> None:
     blank = make_sample(context=" \n")
-    assert prompts_prompts.messages(blank, "original") == prompts_prompts.messages(blank, "imagined")
+    assert default_prompts.messages(blank, "original") == default_prompts.messages(blank, "imagined")
 
 
 @pytest.mark.parametrize("fmt", WORDED)
-def test_chain_of_thought_asks_for_steps_and_keeps_the_response_form(prompts_prompts: PromptSet, fmt: Format) -> None:
+def test_chain_of_thought_asks_for_steps_and_keeps_the_response_form(default_prompts: PromptSet, fmt: Format) -> None:
     options = ["a", "b"] if fmt in ("scq", "mcq") else []
     answer = {"nli": "positive", "qa": "rain"}.get(fmt, "a")
     sample = make_sample(format=fmt, options=options, answers=[answer])
-    cot = prompts_prompts.in_setting("cot")
+    cot = default_prompts.in_setting("cot")
     system, user = cot.messages(sample, "original")
     assert "step by step" in user["content"]
     assert cot.marker(fmt) in system["content"], "the last line must be what is looked for"
-    assert cot.marker(fmt) == prompts_prompts.marker(fmt)
+    assert cot.marker(fmt) == default_prompts.marker(fmt)
 
 
-def test_the_digest_of_a_setting_depends_only_on_its_wording(prompts_prompts: PromptSet) -> None:
-    bare = PromptSet(name=prompts_prompts.name, zero_shot=prompts_prompts.zero_shot)
-    assert bare.digest() == prompts_prompts.digest(), "else a run trained before there was `cot` could not be resumed"
-    assert len({prompts_prompts.in_setting(setting).digest() for setting in ("zero_shot", "few_shot", "cot")}) == 3
+def test_the_digest_of_a_setting_depends_only_on_its_wording(default_prompts: PromptSet) -> None:
+    bare = PromptSet(name=default_prompts.name, zero_shot=default_prompts.zero_shot)
+    assert bare.digest() == default_prompts.digest(), "else a run trained before there was `cot` could not be resumed"
+    assert len({default_prompts.in_setting(setting).digest() for setting in ("zero_shot", "few_shot", "cot")}) == 3
 
 
 @pytest.mark.parametrize("setting", ["zero_shot", "cot"])
 @pytest.mark.parametrize("relation", ["none", "factual"])
-def test_prompts_name_events_only_for_events(prompts_prompts: PromptSet, setting: Setting, relation: Relation) -> None:
+def test_prompts_name_events_only_for_events(default_prompts: PromptSet, setting: Setting, relation: Relation) -> None:
     sample = make_sample(1, relation=relation)
-    asked = prompts_prompts.in_setting(setting)
+    asked = default_prompts.in_setting(setting)
     system, user = asked.messages(sample, "original")
     assert "event" not in system["content"]
     told = asked.messages(make_sample(1), "original")
     assert "event" in told[0]["content"]
     assert user == told[1]
-    assert prompts_prompts.names_for([sample, make_sample(1), chat_sample()]) == "neutral, default, the rows' own"
-    own = prompts_prompts.model_copy(update={"name": "mine"})
+    assert default_prompts.names_for([sample, make_sample(1), chat_sample()]) == "neutral, default, the rows' own"
+    own = default_prompts.model_copy(update={"name": "mine"})
     assert own.names_for([sample]) == "mine"
     assert own.messages(sample, "original")[0] == own.messages(make_sample(1), "original")[0], "an own set says it all"
 
 
-def test_a_conversation_has_its_own_words_and_no_demonstrations(prompts_prompts: PromptSet) -> None:
+def test_a_conversation_has_its_own_words_and_no_demonstrations(default_prompts: PromptSet) -> None:
     sample = chat_sample()
-    said = prompts_prompts.messages(sample, "refined")
+    said = default_prompts.messages(sample, "refined")
     assert said[0]["content"] == "<context>Bring the receipt.</context> How long?"
     assert (
-        prompts_prompts.response(sample),
-        prompts_prompts.marker("chat"),
-        prompts_prompts.answer_start(sample),
+        default_prompts.response(sample),
+        default_prompts.marker("chat"),
+        default_prompts.answer_start(sample),
     ) == ("The receipt.", "", 0)
     with pytest.raises(UserError, match="a conversation has no wording for few_shot"):
-        few_shot(prompts_prompts).messages(sample, "original")
+        few_shot(default_prompts).messages(sample, "original")

@@ -188,7 +188,7 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def folder_loglikelihood(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scored_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("model"), seed=1)
 
 
@@ -200,14 +200,12 @@ def requests(pairs: list[tuple[str, ...]], docs: list[dict[str, Any]] | None = N
 
 
 @pytest.fixture(scope="module")
-def of_harness(folder_loglikelihood: Path) -> HFLM:
-    return HFLM(
-        pretrained=load_model(str(folder_loglikelihood)).model.eval(), tokenizer=tiny_tokenizer(), batch_size=3
-    )
+def of_harness(scored_folder: Path) -> HFLM:
+    return HFLM(pretrained=load_model(str(scored_folder)).model.eval(), tokenizer=tiny_tokenizer(), batch_size=3)
 
 
-def test_plain_log_likelihoods_are_those_of_the_harness(folder_loglikelihood: Path, of_harness: HFLM) -> None:
-    ours = D2ELM(str(folder_loglikelihood), alpha=0, batch_size=2).loglikelihood(requests(PAIRS), disable_tqdm=True)
+def test_plain_log_likelihoods_are_those_of_the_harness(scored_folder: Path, of_harness: HFLM) -> None:
+    ours = D2ELM(str(scored_folder), alpha=0, batch_size=2).loglikelihood(requests(PAIRS), disable_tqdm=True)
     theirs = of_harness.loglikelihood(requests(PAIRS), disable_tqdm=True)
     for (mine, greedy), (expected, expected_greedy) in zip(ours, theirs, strict=True):
         assert mine == pytest.approx(expected, rel=1e-5)
@@ -215,19 +213,19 @@ def test_plain_log_likelihoods_are_those_of_the_harness(folder_loglikelihood: Pa
 
 
 def test_whole_texts_are_scored_in_the_harnesses_windows_and_always_plainly(
-    folder_loglikelihood: Path, of_harness: HFLM, caplog: pytest.LogCaptureFixture
+    scored_folder: Path, of_harness: HFLM, caplog: pytest.LogCaptureFixture
 ) -> None:
     texts: list[tuple[str, ...]] = [("It rained.",), (LONG,), ("a",)]
     assert len(LONG) > 1024, "more than one window"
     theirs = of_harness.loglikelihood_rolling(requests(texts), disable_tqdm=True)
     for alpha in (0.0, 0.5):
-        ours = D2ELM(str(folder_loglikelihood), alpha=alpha).loglikelihood_rolling(requests(texts), disable_tqdm=True)
+        ours = D2ELM(str(scored_folder), alpha=alpha).loglikelihood_rolling(requests(texts), disable_tqdm=True)
         assert ours == pytest.approx(theirs, rel=1e-5)
     assert "3 of 3 prompts have no context to remove" in caplog.text
 
 
-def test_with_a_context_they_are_debiased(folder_loglikelihood: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lm, tokenizer = D2ELM(str(folder_loglikelihood), alpha=0.5), tiny_tokenizer()
+def test_with_a_context_they_are_debiased(scored_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lm, tokenizer = D2ELM(str(scored_folder), alpha=0.5), tiny_tokenizer()
     doc = {"prompt": "It rained. Why?", "prompt_without_context": "Why?"}
     prompt = "Answer briefly.\n\nIt rained. Why?"
     pairs: list[tuple[str, ...]] = [(prompt, " clouds"), (prompt, " sun"), ("Who?", " you")]
@@ -243,7 +241,7 @@ def test_with_a_context_they_are_debiased(folder_loglikelihood: Path, caplog: py
                 logits.append(lm.model(torch.tensor([[*ids, *tokens]])).logits[0, len(ids) - 1 : -1].double())
         expected = (logits[0] - 0.5 * logits[1]).log_softmax(-1)[range(len(tokens)), tokens].sum()
         assert logprob == pytest.approx(expected.item(), rel=1e-5)
-    [plain] = D2ELM(str(folder_loglikelihood), alpha=0).loglikelihood(requests(pairs[2:]), disable_tqdm=True)
+    [plain] = D2ELM(str(scored_folder), alpha=0).loglikelihood(requests(pairs[2:]), disable_tqdm=True)
     assert scores[2] == pytest.approx(plain)
 
 
@@ -271,7 +269,7 @@ CHOICES = {
 }
 
 
-def test_piper_choice_gives_the_accuracies_of_d2e_eval(folder_loglikelihood: Path, tmp_path: Path) -> None:
+def test_piper_choice_gives_the_accuracies_of_d2e_eval(scored_folder: Path, tmp_path: Path) -> None:
     options = ["rain", "a long, long drought", "snow"]
     for split, count in (("train", 4), ("test", 7)):
         rows = [
@@ -283,9 +281,9 @@ def test_piper_choice_gives_the_accuracies_of_d2e_eval(folder_loglikelihood: Pat
         write_samples(rows, tmp_path / f"{split}.parquet")
     out, name = tmp_path / "run", f"{tmp_path.name}-likelihood"
     common = ("--bench", tmp_path, "--out", out, "--answer", "likelihood", "--alpha", 0.5)
-    assert d2e("eval", folder_loglikelihood, *common) == 0
+    assert d2e("eval", scored_folder, *common) == 0
     manager = TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"data": str(tmp_path)})
-    lm = D2ELM(str(folder_loglikelihood), alpha=0.5, batch_size=2)
+    lm = D2ELM(str(scored_folder), alpha=0.5, batch_size=2)
     how: dict[str, Any] = {"task_manager": manager, "apply_chat_template": True, "bootstrap_iters": 0}
     results = simple_evaluate(model=lm, tasks=list(CHOICES), **how)
     shown = simple_evaluate(model=lm, tasks=list(CHOICES), num_fewshot=2, fewshot_as_multiturn=True, limit=1, **how)
