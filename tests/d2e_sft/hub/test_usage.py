@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import TextStreamer
 
 from d2e_sft.data.prompts import load_prompt_set
@@ -22,9 +23,9 @@ from d2e_sft.hub.custom_generate import generate as module
 from d2e_sft.hub.custom_generate.generate import generate
 from d2e_sft.hub.export import ExportOptions, export
 from d2e_sft.hub.push import push
+from d2e_sft.model.collation import left_pad
 from d2e_sft.model.loading import load_model
 from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
-from tests.d2e_sft.hub.padded import answers, left_padded, pairs
 from tests.d2e_sft.hub.runs import card_code, make_run, run_elsewhere
 from tests.hub_server import running_hub
 from tests.tiny import tiny_model, tiny_tokenizer
@@ -50,6 +51,31 @@ RUNS = {  # kind, changes of the recipe, whether an adapter was trained
     "adapter": ("llama", [], True),
     "merged": ("llama", [], True),
 }
+
+
+def left_padded(
+    prompts: list[list[int]], names: tuple[str, str] = ("input_ids", "attention_mask")
+) -> dict[str, Tensor]:
+    """Tokens and mask, padded with 0 on the left."""
+    padded = left_pad(prompts, 0)
+    return {names[0]: padded["input_ids"], names[1]: padded["attention_mask"]}
+
+
+def pairs(originals: list[list[int]], imagined: list[list[int]]) -> dict[str, Tensor]:
+    """The four inputs of debiased decoding."""
+    return {
+        **left_padded(originals),
+        **left_padded(imagined, ("imagined_input_ids", "imagined_attention_mask")),
+    }
+
+
+def answers(sequences: Any, prompt_tokens: int, stops: list[int]) -> list[list[int]]:
+    """The new tokens of each sequence, up to the first stop token."""
+    found = []
+    for sequence in sequences[:, prompt_tokens:].tolist():
+        end = next((i for i, token in enumerate(sequence) if token in stops), len(sequence))
+        found.append(sequence[:end])
+    return found
 
 
 def tokens_of(printed: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,39 @@ from d2e_sft.model.attention import cuda
 from d2e_sft.model.attention.cuda import cuda_attention, cuda_kernel_takes, kernel_agrees
 from d2e_sft.model.attention.registry import branch_attention
 from d2e_sft.model.attention.segments import LayerOptions, branch_flash_attention, segment_attention
-from d2e_sft.model.packing import TokenForest
-from tests.d2e_sft.model.attention.cases import qkv, with_gradients
+from d2e_sft.model.packing import TokenForest, pack
+
+
+def three_groups() -> TokenForest:
+    """Three groups of three sequences that share prefixes; one sequence of each group leads."""
+    source = random.Random(0)
+
+    def some(count: int) -> list[int]:
+        return [source.randrange(1000) for _ in range(count)]
+
+    system, group = some(40), []
+    for _ in range(3):
+        head = [*system, *some(source.randint(8, 20))]
+        group += [[*head, *some(source.randint(1, 50))] for _ in range(3)]
+    return pack([group], leading=3).forest
+
+
+def qkv(queries: int, keys: int, dtype: torch.dtype) -> list[Tensor]:
+    """(1, H, tokens, D) as models make them: transposed views; fewer key heads than query heads."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((1, queries, 4, 16), (1, keys, 2, 16), (1, keys, 2, 16))
+    return [torch.randn(s, generator=generator).to(dtype).transpose(1, 2).requires_grad_() for s in shapes]
+
+
+def with_gradients(output: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """The output and the gradients of a weighted sum of it."""
+    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view(output.shape)
+    return [output, *torch.autograd.grad((output * weights).sum(), tensors)]
+
+
+@pytest.fixture(scope="session")
+def forest() -> TokenForest:
+    return three_groups()
 
 
 def test_the_flash_kernel_ignores_keys_outside_its_blocks(forest: TokenForest) -> None:
