@@ -243,6 +243,6 @@ def test_a_command_leaves_the_process_as_it_found_it(world_process: Path, name: 
 
 def test_a_command_that_fails_does_too(world_process: Path) -> None:
     before = state()
-    assert d2e("train", world_process / "recipe.yaml", f"train.output_dir={world / 'run-first'}") == 1
+    assert d2e("train", world_process / "recipe.yaml", f"train.output_dir={world_process / 'run-first'}") == 1
     assert d2e("eval", world_process / "nothing", "--bench", world_process / "bench") == 1
     assert state() == before
