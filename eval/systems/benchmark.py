@@ -106,6 +106,15 @@ class BenchmarkCall:
         places = random.Random(self.seed).sample(range(len(units)), self.max_samples)
         return [units[place] for place in sorted(places)]
 
+    def drawn_from(self, items: Mapping[str, Unit]) -> dict[str, Unit]:
+        """Return the items with the names that are drawn."""
+        return {name: items[name] for name in self.drawn(list(items))}
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Temperature and seed of answers, if the benchmark has an option `temperature`."""
+        return {"temperature": getattr(self.options, "temperature", 0.0), "seed": self.seed}
+
 
 class Benchmark(Generic[Gold, Answers]):
     """A benchmark; a subclass reads gold, asks a model, reads predictions and scores.

@@ -109,14 +109,14 @@ class _Logprobs(BaseModel):
     token_logprobs: list[float | None]
 
 
-class _Choice(BaseModel):
+class _TextChoice(BaseModel):
     index: int = 0
     text: str = ""
     logprobs: _Logprobs | None = None
 
 
-class _Completion(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
+class _TextCompletion(BaseModel):
+    choices: list[_TextChoice] = Field(min_length=1)
 
 
 class _TextBackend(OpenAIBackend):
@@ -137,11 +137,11 @@ class _TextBackend(OpenAIBackend):
 
     def _read(self, body: bytes, prompt: Any) -> Reply | None:
         try:
-            return self._reply(_Completion.model_validate_json(body).choices, prompt.pair)
+            return self._reply(_TextCompletion.model_validate_json(body).choices, prompt.pair)
         except ValidationError:
             return None
 
-    def _reply(self, choices: list[_Choice], pair: PromptPair[Any]) -> Reply:
+    def _reply(self, choices: list[_TextChoice], pair: PromptPair[Any]) -> Reply:
         return Reply(text=choices[0].text)
 
 
@@ -158,7 +158,7 @@ class _EchoBackend(_TextBackend):
         texts = [[*prompt.pair.original, *option] for option in prompt.pair.options]
         return self._complete(client, prompt=texts, max_tokens=1, echo=True, logprobs=1)  # some servers refuse 0
 
-    def _reply(self, choices: list[_Choice], pair: PromptPair[Any]) -> Reply:
+    def _reply(self, choices: list[_TextChoice], pair: PromptPair[Any]) -> Reply:
         found = [choice.logprobs for choice in sorted(choices, key=lambda choice: choice.index)]
         scores = []
         for option, echoed in zip(pair.options, found, strict=False):

@@ -43,7 +43,6 @@ from eval.systems.openpi2.task import (
     OpenPITask,
     PrecisionRecall,
     cell,
-    drawn,
     f1_measure,
     mean,
 )
@@ -385,8 +384,8 @@ class Clusters(OpenPITask[Groups, Groups]):
             for name in (ENTITY_INPUT, ENTITY_GOLD, ATTRIBUTE_INPUT, ATTRIBUTE_GOLD)
         )
         gold, attributes_gold = read_gold_groups(entity_gold), read_gold_groups(attribute_gold)
-        entities = drawn(call, read_official(entity_input, ToCluster))
-        attributes = drawn(call, read_official(attribute_input, ToCluster))
+        entities = call.drawn_from(read_official(entity_input, ToCluster))
+        attributes = call.drawn_from(read_official(attribute_input, ToCluster))
         files, scores = {}, []
         for repeat in range(options.repeats):
             groups = ask_entity_clusters(asker, entities, runs=options.entity_runs, repeat=repeat, seed=call.seed)
@@ -487,5 +486,5 @@ class Expansion(OpenPITask[Procedures, Mapping[str, Paraphrases]]):
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
         path = self.gold_at(call.data, call.options, "--data")
         gold = read_clustered(path)
-        found = ask_expansion(asker, drawn(call, gold), runs=call.options.expansion_runs, seed=call.seed)
+        found = ask_expansion(asker, call.drawn_from(gold), runs=call.options.expansion_runs, seed=call.seed)
         return replace(expansion_result(gold, found), files={"expanded.json": expanded_file(path, found)})

@@ -25,7 +25,7 @@ from eval.systems.crepe.scorer import macro_f1
 from eval.systems.openpi2.gold import Procedure, Procedures, sentence
 from eval.systems.openpi2.salience import ask_local
 from eval.systems.openpi2.states import parse_change, parse_sentences
-from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell, drawn, mean, sampling
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell, mean
 
 _NO_CHANGE = "There will be no change."  # as OpenPI's training rows say it
 _TOKENS = 16
@@ -208,7 +208,7 @@ def crepe_procedures(call: BenchmarkCall) -> dict[str, CrepeProcedure]:
             remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
             "causal_reasoning_of_entities_and_events",
         )
-    return drawn(call, {procedure.id: procedure for procedure in crepe.read_procedures(file)})
+    return call.drawn_from({procedure.id: procedure for procedure in crepe.read_procedures(file)})
 
 
 class CrepeDownstream(OpenPITask[Any, Any]):
@@ -216,7 +216,7 @@ class CrepeDownstream(OpenPITask[Any, Any]):
         """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
         options: OpenPIOptions = call.options
         procedures = crepe_procedures(call)
-        (length, unit), how = prompt_length(asker), sampling(call)
+        (length, unit), how = prompt_length(asker), call.sampling
         plain = {
             key: Procedure(id=key, goal=one.goal, steps=tuple(block.step for block in one.blocks))
             for key, one in procedures.items()
@@ -249,7 +249,7 @@ class CrepeStates(OpenPITask[Any, Any]):
             for key, listed in steps.items()
             for count in range(1, len(listed) + 1)
         ]
-        outputs = iter(asker.ask("crepe-states", chats, max_new_tokens=_TRAINED_TOKENS, **sampling(call)))
+        outputs = iter(asker.ask("crepe-states", chats, max_new_tokens=_TRAINED_TOKENS, **call.sampling))
         changes, other = read_changes({key: [next(outputs) for _ in listed] for key, listed in steps.items()})
         counts = {
             "procedures": len(steps),

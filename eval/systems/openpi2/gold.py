@@ -114,6 +114,20 @@ class Cluster(GoldRow):
         return {**row, "names": row} if isinstance(row, dict) else row
 
 
+@dataclass(frozen=True)
+class GoldState:
+    """One gold change: mentions of entity and attribute, and the accepted states."""
+
+    entity: tuple[str, ...]
+    attribute: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return _BETWEEN.join(self.entity), _BETWEEN.join(self.attribute)
+
+
 class Procedure(GoldRow):
     """A wikiHow procedure; `clusters` by canonical entity, empty in the ranked form."""
 
@@ -130,19 +144,35 @@ class Procedure(GoldRow):
                 raise ValueError(f"{states.entity!r} has answers for {len(states.steps)} steps, not {len(self.steps)}")
         return self
 
+    def texts_by_step(
+        self, texts: Callable[[Sequence[str], Sequence[str], Change], list[str]], *, expanded: bool
+    ) -> list[list[list[str]]]:
+        """Return the texts about the changes of each step, by entity that changes there.
 
-@dataclass(frozen=True)
-class GoldState:
-    """One gold change: mentions of entity and attribute, and the accepted states."""
-
-    entity: tuple[str, ...]
-    attribute: tuple[str, ...]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+        `texts` makes those of a change, from the names of its entity and attribute; paraphrases are names if
+        `expanded`.
+        """
+        found: list[list[list[str]]] = [[] for _ in self.steps]
+        for states in self.states:
+            cluster = self.clusters[states.entity]
+            names = cluster.names.of(expanded)
+            for step, changes in zip(found, states.steps, strict=True):
+                named = [(cluster.attributes[change.attribute].of(expanded), change) for change in changes]
+                if named:
+                    step.append([text for attributes, change in named for text in texts(names, attributes, change)])
+        return found
 
     @property
-    def names(self) -> tuple[str, str]:
-        return _BETWEEN.join(self.entity), _BETWEEN.join(self.attribute)
+    def changes_by_step(self) -> list[list[GoldState]]:
+        """The changes of each step, in the order of the official states files: by entity, then as annotated."""
+        return [
+            [
+                GoldState(alternatives(states.entity), alternatives(change.attribute), change.before, change.after)
+                for states in self.states
+                for change in states.steps[place]
+            ]
+            for place in range(len(self.steps))
+        ]
 
 
 Procedures = Mapping[str, Procedure]  # by id
@@ -157,35 +187,6 @@ def normalise(name: str) -> str:
 def sentence(attribute: str, entity: str, before: str, after: str) -> str:
     """Return a state change in the words of the official files."""
     return f"{attribute} of {entity} was {before} before and {after} after"
-
-
-def texts_by_step(
-    procedure: Procedure, texts: Callable[[Sequence[str], Sequence[str], Change], list[str]], *, expanded: bool
-) -> list[list[list[str]]]:
-    """Return the texts about the changes of each step, by entity that changes there.
-
-    `texts` makes those of a change, from the names of its entity and attribute; paraphrases are names if `expanded`.
-    """
-    found: list[list[list[str]]] = [[] for _ in procedure.steps]
-    for states in procedure.states:
-        for step, changes in zip(found, states.steps, strict=True):
-            if changes:
-                cluster = procedure.clusters[states.entity]
-                named = [(cluster.attributes[change.attribute].of(expanded), change) for change in changes]
-                step.append([text for names, one in named for text in texts(cluster.names.of(expanded), names, one)])
-    return found
-
-
-def states_by_step(procedure: Procedure) -> list[list[GoldState]]:
-    """Return the changes of each step, in the order of the official states files: by entity, then as annotated."""
-    return [
-        [
-            GoldState(alternatives(states.entity), alternatives(change.attribute), change.before, change.after)
-            for states in procedure.states
-            for change in states.steps[place]
-        ]
-        for place in range(len(procedure.steps))
-    ]
 
 
 def read_official(path: Path, schema: Any = Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from eval.systems.openpi2.downstream import (
     with_other_lines,
 )
 from eval.systems.openpi2.gold import Procedure, official_text, read_official
-from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, drawn, mean, sampling
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, mean
 from eval.systems.reading import GoldRow, check_ids, checked
 
 OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
@@ -193,20 +193,20 @@ class Pddl(OpenPITask[Mapping[str, PlanningTask], Mapping[str, Written]]):
         """Ask for a domain and a problem per task, with entity states in the prompt if the options say so."""
         options: OpenPIOptions = call.options
         planner = make_planner(options.planner_seconds)
-        tasks = drawn(call, read_tasks(options.pddl_file or OWN_PROCEDURES))
+        tasks = call.drawn_from(read_tasks(options.pddl_file or OWN_PROCEDURES))
         states: StateChanges | None = None
         other = 0
         if options.entities != "none":
             procedures = {key: task.procedure for key, task in tasks.items()}
             only = options.entities == "salient"
-            states, other = ask_entity_states(asker, call.form, procedures, with_salience=only, **sampling(call))
+            states, other = ask_entity_states(asker, call.form, procedures, with_salience=only, **call.sampling)
             states = salient(states, options.salient) if only else states
         asked = [
             conversation("openpi2", key, "openpi2/prompts/pddl", **vars(task), states=states[key] if states else None)
             for key, task in tasks.items()
         ]
         style = Continuation(cue="", stops=())  # the files have empty lines
-        outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, style=style, **sampling(call))
+        outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, style=style, **call.sampling)
         written = {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}
         files = {
             "pddl.json": official_text({key: vars(item) for key, item in written.items()}, indent=2),

@@ -30,7 +30,7 @@ from eval.score.measures import digest, shares
 from eval.systems.asking import Asker, ask_by_turns, conversation
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures
-from eval.systems.openpi2.task import OpenPITask, cell, drawn, sampling, scored
+from eval.systems.openpi2.task import OpenPITask, cell, scored
 from eval.systems.reading import GoldRow, check_ids, checked
 
 HUMAN = "dev-data-reformatted-v4_votes_score_salience_1-20.json"
@@ -323,7 +323,7 @@ class Salience(OpenPITask[Judges, Saliences]):
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
         path = self.gold_at(call.data, call.options, "--data")
         procedures = {key: procedure for key, procedure in read_procedures(path).items() if key in JUDGED}
-        predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))
+        predictions = predict_salience(asker, call.drawn_from(procedures), **call.sampling)
         result = salience_result(self.read_gold(path, call.options), predictions)
         kept = {"salience.json": salience_file(read_official(path), predictions)}
         return replace(result, files={**result.files, **kept})

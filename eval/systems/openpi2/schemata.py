@@ -39,7 +39,6 @@ from eval.systems.openpi2.gold import (
     normalise,
     read_clustered,
     read_official,
-    texts_by_step,
 )
 from eval.systems.openpi2.task import (
     BertScorer,
@@ -289,7 +288,7 @@ def _bertscores(gold: Procedures, answers: Schemas, scorer: BertScorer, expanded
     by_step: list[tuple[str, Sequence[str]]] = []
     for key, steps in answers.items():
         texts = [[f"{name} of {entity}" for entity, names in step.items() for name in names] for step in steps]
-        gold_steps = [list(chain.from_iterable(s)) for s in texts_by_step(gold[key], named, expanded=expanded)]
+        gold_steps = [list(chain.from_iterable(s)) for s in gold[key].texts_by_step(named, expanded=expanded)]
         everything = sorted({text for step in gold_steps for text in step})
         whole += [(text, everything) for text in sorted({text for step in texts for text in step})]
         by_step += [(text, step) for listed, step in zip(texts, gold_steps, strict=True) for text in listed]

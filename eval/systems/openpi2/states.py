@@ -35,8 +35,6 @@ from eval.systems.openpi2.gold import (
     read_official,
     read_procedures,
     sentence,
-    states_by_step,
-    texts_by_step,
 )
 from eval.systems.openpi2.task import (
     TRACKING,
@@ -47,10 +45,8 @@ from eval.systems.openpi2.task import (
     best_scores,
     cell,
     cut_answer,
-    drawn,
     f1_measure,
     mean,
-    sampling,
     scored,
     scorer_of,
 )
@@ -104,13 +100,13 @@ class States(OpenPITask[GoldStates, Predictions]):
                 key: [[GoldState(*map(alternatives, pair)) for pair in step] for step in steps]
                 for key, steps in read_official(path, list[list[StatePair]]).items()
             }
-        return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
+        return {key: procedure.changes_by_step for key, procedure in read_procedures(path).items()}
 
     def ask(self, gold: GoldStates, call: BenchmarkCall, asker: Asker) -> Predictions:
         """Ask for the states of each gold change (the ranked form, with raw mentions)."""
         scorer_of(call.options)
-        procedures = drawn(call, read_procedures(self.gold_at(call.data, call.options, "--data")))
-        changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
+        procedures = call.drawn_from(read_procedures(self.gold_at(call.data, call.options, "--data")))
+        changes = {key: procedure.changes_by_step for key, procedure in procedures.items()}
 
         def prompt(key: str, number: str, steps: Sequence[str], group: str = "", **about: Any) -> TaskItem:
             told = {"task": "states", "form": call.form, "goal": procedures[key].goal, "sentence": sentence}
@@ -128,7 +124,7 @@ class States(OpenPITask[GoldStates, Predictions]):
                 for place, (step, states) in enumerate(zip(procedures[key].steps, steps, strict=True), start=1)
                 for n, state in enumerate(states, start=1)
             ]
-            replies = iter(asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, **sampling(call)))
+            replies = iter(asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, **call.sampling))
         else:  # each change as a line to be continued, after the answers to those before it
             said = ask_by_turns(
                 asker,
@@ -138,7 +134,7 @@ class States(OpenPITask[GoldStates, Predictions]):
                 read=lambda output: cut_answer(output, call.form, "states"),
                 max_new_tokens=_STATES_TOKENS,
                 style=Continuation(cue=None, stops=("\n",)),
-                **sampling(call),
+                **call.sampling,
             )
             replies = chain.from_iterable(said[key] for key in changes)
         return {
@@ -241,7 +237,7 @@ def gold_sentences(procedure: Procedure, *, expanded: bool, any_state: bool = Fa
         fields = product(entities, attributes, change.before[:kept], change.after[:kept])
         return [sentence(attribute, entity, before, after) for entity, attribute, before, after in fields]
 
-    return texts_by_step(procedure, texts, expanded=expanded)
+    return procedure.texts_by_step(texts, expanded=expanded)
 
 
 def score_sentences(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -35,7 +35,6 @@ from eval.systems.openpi2.gold import (
     sentence,
 )
 
-Item = TypeVar("Item")
 TaskName = Literal[
     "all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "crepe_states", "pddl"
 ]
@@ -100,14 +99,6 @@ class OpenPITask(Benchmark[Gold, Answers]):
         return {f"{self.kind}.json": official_text(answers)}
 
 
-def drawn(call: BenchmarkCall, items: Mapping[str, Item]) -> dict[str, Item]:
-    return {key: items[key] for key in call.drawn(list(items))}
-
-
-def sampling(call: BenchmarkCall) -> dict[str, Any]:
-    return {"temperature": call.options.temperature, "seed": call.seed}
-
-
 TRACKING = "openpi2/prompts/tracking"
 Listing = Literal["schemata", "complete"]
 _LISTING_TOKENS = 200  # as the official scripts ask for
@@ -155,7 +146,7 @@ class ListingTask(OpenPITask[Procedures, Listed]):
 
     def ask(self, gold: Procedures, call: BenchmarkCall, asker: Asker) -> Listed:
         scorer_of(call.options)
-        replies = ask_listing(asker, self.kind, call.form, drawn(call, gold), **sampling(call))
+        replies = ask_listing(asker, self.kind, call.form, call.drawn_from(gold), **call.sampling)
         return {key: list(map(self.parse, said)) for key, said in replies.items()}
 
     def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Listed:
