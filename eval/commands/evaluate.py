@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from d2e_sft.util.table import Table
     from eval.score.scores import RunScores
 
-_OF_ROWS = {"setting": "zero_shot", "prompt_set": None, "overlong": "error", "skip_bad": False}  # option → default
 _PAPER = "paper"
-_BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
+_OF_ROWS, _BY_LIKELIHOOD = ("setting", "prompt_set", "overlong", "skip_bad"), ("normalise", "tokenizer")
 
 
 @click.command("eval")
@@ -104,17 +103,18 @@ def evaluate(
       d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
     system = bench if is_system(bench) else None
-    _check(bench, suite, data, given, options)
+    _check_benchmark(bench, suite)
+    _refuse_conflicts(
+        {**options, "suite": suite, "system": system, "data": data, "given": given, "launcher": launcher},
+        judged=judge.backend != "rules",
+        several=len(decoders) > 1,
+    )
     if options["form"] == _PAPER:
         few = options["setting"] == "few_shot"
         options["form"] = "one_turn" if few else "chat"
         options["prompt_set"] = options["prompt_set"] or ("bare" if few else None)
     asked = make_judge(judge)
-    if asked is not None:
-        _check_judge(system, launcher, options)
     passes = _run_folders(model, decoders, outs)
-    if len(passes) > 1:
-        _check_several_decoders(system, asked is not None, options)
     launch_if_asked(launcher, processes, options["engine"])
     is_main = os.environ.get("RANK", "0") == "0"
     with on_sigterm("what is decoded is kept, and the same command resumes"):
@@ -155,71 +155,62 @@ def evaluate(
                     _judge(run, scores.bench.name, asked, judge)
 
 
-def _check(
-    bench: str | None, suite: str | None, data: Path | None, given: tuple[str, ...], options: dict[str, Any]
-) -> None:
-    """Raise UserError for options that do not go together; `given` are those of `--set`."""
-    system = bench if is_system(bench) else None
+def _check_benchmark(bench: str | None, suite: str | None) -> None:
+    """Raise UserError unless there is one benchmark."""
     if (bench is None) == (suite is None):
         got = "both" if bench is not None else "neither"
         remedy = f"give a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})"
         raise UserError(f"expected either --bench or --suite, got {got}", remedy)
-    if bench is not None and system is None and not Path(bench).exists():
+    if bench is not None and not is_system(bench) and not Path(bench).exists():
         hint = did_you_mean(bench, SYSTEM_NAMES) or did_you_mean(bench, SUITES).replace("mean", "mean --suite")
         raise UserError(
             f"benchmark {bench!r}: no such file or folder, and no system or suite.{hint}",
             f"give a folder written by `d2e data build`, one of {', '.join(SYSTEM_NAMES)}, or module:Class",
         )
+
+
+def _refuse_conflicts(given: dict[str, Any], *, judged: bool, several: bool) -> None:
+    """Raise UserError for options that do not go together; `given` has the values of all, with `system`."""
+    system, engine, alpha, launcher = (given[name] for name in ("system", "engine", "alpha", "launcher"))
+    by_likelihood, without_context = given["answer"] == "likelihood", given["without_context"]
     own = "concerns PIPER's prompts and rows, and a system has its own"
+    scorer = "its paper's scorer scores it; expected rows of format qa or chat"
+    generated, drop_one = "a judge reads answers that were generated from contexts", "drop one of the two"
+    afterwards = "decode with --launch first; then the same command with --judge asks about what is decoded"
+    only_here = "it supports one, and only the engine in this process supports several"
+    drop = "give one --decoder, or drop it"
     refuse_conflicts(
         [
-            (suite is None and system is None, "--bench PATH", "it is for suites and systems", "drop it",
-             {f"--data {data}": data is not None}),
+            (given["suite"] is None and system is None, "--bench PATH", "it is for suites and systems", "drop it",
+             {f"--data {given['data']}": given["data"] is not None}),
             (system is None, "--bench PATH", "it is an option of a system", f"add --bench {' or '.join(SYSTEM_NAMES)}",
-             {f"--set {''.join(given[:1])}": bool(given)}),
+             {f"--set {''.join(given['given'][:1])}": bool(given["given"])}),
             (system is not None, f"--bench {system}", own, "drop it, or see --set",
-             _changed(_OF_ROWS, options) | {"--form paper": options["form"] == _PAPER}),
-            (options["answer"] == "generate", "--answer generate", "it concerns options by likelihood",
-             "drop it, or add --answer likelihood", _changed(_BY_LIKELIHOOD, options)),
-            (options["setting"] != "few_shot", f"--setting {options['setting']}", "its prompts show none",
-             "drop it, or add --setting few_shot", {"--demonstrations": options["demonstrations"] is not None}),
+             _changed(_OF_ROWS, given) | {"--form paper": given["form"] == _PAPER}),
+            (not by_likelihood, "--answer generate", "it concerns options by likelihood",
+             "drop it, or add --answer likelihood", _changed(_BY_LIKELIHOOD, given)),
+            (given["setting"] != "few_shot", f"--setting {given['setting']}", "its prompts show none",
+             "drop it, or add --setting few_shot", {"--demonstrations": given["demonstrations"] is not None}),
+            (system is not None, f"--bench {system}", scorer, "drop it", {"--judge": judged}),
+            (without_context, "--without-context", generated, drop_one, {"--judge": judged}),
+            (by_likelihood, "--answer likelihood", generated, drop_one, {"--judge": judged}),
+            (launcher is not None, f"--launch {launcher}", "one process asks a judge", afterwards,
+             {"--judge": judged}),
+            (several, "several --decoder", "it has passes of its own", drop,
+             {f"--bench {system}": system is not None}),
+            (several, "several --decoder", "it reads the answers of one", drop, {"--judge": judged}),
+            (several, "several --decoder", only_here, drop, {f"--engine {engine}": engine in ("vllm", "openai")}),
+            (several, "several --decoder", "it leaves nothing to contrast", drop,
+             {"--without-context": without_context}),
+            (several, "several --decoder", "it belongs into the decoder, as d2e:alpha=0.5", drop,
+             {f"--alpha {alpha}": alpha is not None}),
         ]
     )  # fmt: skip
 
 
-def _changed(defaults: dict[str, Any], options: dict[str, Any]) -> dict[str, bool]:
-    return {f"--{name.replace('_', '-')}": options[name] != default for name, default in defaults.items()}
-
-
-def _check_judge(system: str | None, launcher: str | None, options: dict[str, Any]) -> None:
-    """Raise UserError for an option that --judge does not support."""
-    generated, one = "a judge reads answers that were generated from contexts", "drop one of the two"
-    alone = "one process asks a judge"
-    afterwards = "decode with --launch first; then the same command with --judge asks about what is decoded"
-    scorer = "its paper's scorer scores it; expected rows of format qa or chat"
-    refuse_conflicts(
-        [
-            (True, f"--bench {system}", scorer, "drop it", {"--judge": system is not None}),
-            (options["without_context"], "--without-context", generated, one, {"--judge": True}),
-            (options["answer"] == "likelihood", "--answer likelihood", generated, one, {"--judge": True}),
-            (launcher is not None, f"--launch {launcher}", alone, afterwards, {"--judge": True}),
-        ]
-    )
-
-
-def _check_several_decoders(system: str | None, judged: bool, options: dict[str, Any]) -> None:
-    """Raise UserError for an option that supports only one decoder."""
-    engine, alpha = options["engine"], options["alpha"]
-    only_here = "it supports one, and only the engine in this process supports several"
-    rules = (
-        ("it has passes of its own", f"--bench {system}", system is not None),
-        ("it reads the answers of one", "--judge", judged),
-        (only_here, f"--engine {engine}", engine in ("vllm", "openai")),
-        ("it leaves nothing to contrast", "--without-context", options["without_context"]),
-        ("it belongs into the decoder, as d2e:alpha=0.5", f"--alpha {alpha}", alpha is not None),
-    )
-    remedy = "give one --decoder, or drop it"
-    refuse_conflicts((True, "several --decoder", why, remedy, {flag: used}) for why, flag, used in rules)
+def _changed(names: Sequence[str], options: dict[str, Any]) -> dict[str, bool]:
+    defaults = EvalOptions()
+    return {f"--{name.replace('_', '-')}": options[name] != getattr(defaults, name) for name in names}
 
 
 def _run_folders(model: str, decoders: tuple[str, ...], outs: Sequence[Path]) -> list[tuple[str | None, Path]]:
