@@ -63,8 +63,8 @@ def errors(
         raise UserError("--without-context is for the rule; expected no --judge", "drop one of the two")
     answers = {}
     if asked is None and wrong:
-        found = read_without_context(scored, wrong, without_context, noun="wrong predictions")
-        answers = {key: prediction.answer for key, prediction in found.items()}
+        without = read_without_context(scored, wrong, without_context, noun="wrong predictions")
+        answers = {key: prediction.answer for key, prediction in without.items()}
     judged = find_error_patterns(wrong, asked, without_context=answers)
     if asked is not None:
         decided = sum(error.pattern is not ErrorPattern.UNDECIDED for error in judged)

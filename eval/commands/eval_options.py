@@ -132,8 +132,8 @@ def launch_if_asked(launcher: str | None, processes: int | None, engine: str) ->
             continue
         value = context.params[name]
         if isinstance(parameter, click.Option):
-            for one in value if parameter.multiple else [value]:
-                arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
+            for text in value if parameter.multiple else [value]:
+                arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(text)]
         else:
             arguments.append(str(value))
     sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))

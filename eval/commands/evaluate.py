@@ -173,7 +173,7 @@ def _refuse_conflicts(given: dict[str, Any], *, judged: bool, several: bool) -> 
     """Raise UserError for options that do not go together; `given` has the values of all, with `system`."""
     system, engine, alpha, launcher = (given[name] for name in ("system", "engine", "alpha", "launcher"))
     by_likelihood, without_context = given["answer"] == "likelihood", given["without_context"]
-    own = "concerns PIPER's prompts and rows, and a system has its own"
+    of_piper = "concerns PIPER's prompts and rows, and a system has its own"
     scorer = "its paper's scorer scores it; expected rows of format qa or chat"
     generated, drop_one = "a judge reads answers that were generated from contexts", "drop one of the two"
     afterwards = "decode with --launch first; then the same command with --judge asks about what is decoded"
@@ -185,7 +185,7 @@ def _refuse_conflicts(given: dict[str, Any], *, judged: bool, several: bool) -> 
              {f"--data {given['data']}": given["data"] is not None}),
             (system is None, "--bench PATH", "it is an option of a system", f"add --bench {' or '.join(SYSTEM_NAMES)}",
              {f"--set {''.join(given['given'][:1])}": bool(given["given"])}),
-            (system is not None, f"--bench {system}", own, "drop it, or see --set",
+            (system is not None, f"--bench {system}", of_piper, "drop it, or see --set",
              _changed(_OF_ROWS, given) | {"--form paper": given["form"] == _PAPER}),
             (not by_likelihood, "--answer generate", "it concerns options by likelihood",
              "drop it, or add --answer likelihood", _changed(_BY_LIKELIHOOD, given)),

@@ -96,7 +96,7 @@ def tag(
     rows: dict[str, list[EventSample]] = rewriting.rows
     if not overwrite:
         _refuse_tagged(data, rows)
-    samples = [row for own in rows.values() for row in own]
+    samples = [row for split_rows in rows.values() for row in split_rows]
     with collector_paused():
         from eval.run.habits import ClosedBook, TagRule, tagged_by_questions
 
@@ -108,12 +108,12 @@ def tag(
         asked = ClosedBook(model, EvalOptions(**options), rule)
         with on_sigterm("what is answered is kept, and the same command resumes"):
             tagged, tags = asked.tagged(samples), asked.describe()
-    start, found = 0, dict[str, list[EventSample]]()
-    for name, own in rows.items():
-        found[name] = tagged[start : start + len(own)]
-        start += len(own)
-    files = rewriting.write(found, tags=tags)
-    click.echo(_table(found).terminal() + "\n")
+    start, tagged_rows = 0, dict[str, list[EventSample]]()
+    for name, split_rows in rows.items():
+        tagged_rows[name] = tagged[start : start + len(split_rows)]
+        start += len(split_rows)
+    files = rewriting.write(tagged_rows, tags=tags)
+    click.echo(_table(tagged_rows).terminal() + "\n")
     for file in files:
         click.echo(f"wrote {file}")
 
@@ -121,7 +121,7 @@ def tag(
 def _check_options(by: str, model: str | None) -> None:
     """Raise an error if the model to ask is not named, or options of a model are given and none is asked."""
     context = click.get_current_context()
-    params = {str(one.name): one for one in context.command.params}
+    params = {str(parameter.name): parameter for parameter in context.command.params}
     if by == "model" and model is None:
         hint = "Name a model, or take the habit of the rows themselves: --by questions."
         raise click.MissingParameter(hint, context, params["model"])
@@ -132,7 +132,7 @@ def _check_options(by: str, model: str | None) -> None:
 
 
 def _refuse_tagged(data: Path, rows: Mapping[str, Sequence[EventSample]]) -> None:
-    tagged = [row for own in rows.values() for row in own if row.subset or row.habit]
+    tagged = [row for split_rows in rows.values() for row in split_rows if row.subset or row.habit]
     if tagged:
         total = sum(map(len, rows.values()))
         raise UserError(
@@ -144,12 +144,14 @@ def _refuse_tagged(data: Path, rows: Mapping[str, Sequence[EventSample]]) -> Non
 
 def _table(rows: Mapping[str, Sequence[EventSample]]) -> Table:
     groups: dict[tuple[str, str], list[EventSample]] = {}
-    for name, own in rows.items():
-        for row in own:
+    for name, split_rows in rows.items():
+        for row in split_rows:
             groups.setdefault((row.dataset, name), []).append(row)
     names = ("aligned", "conflict", "unknown")
     lines = []
-    for key, own in groups.items():
-        counts = Counter(str(row.subset) for row in own)
-        lines.append([*key, len(own), *(counts[name] for name in names), sum(not row.habit for row in own)])
+    for key, split_rows in groups.items():
+        counts = Counter(str(row.subset) for row in split_rows)
+        lines.append(
+            [*key, len(split_rows), *(counts[name] for name in names), sum(not row.habit for row in split_rows)]
+        )
     return Table.of(["dataset", "split", "rows", *names, "no answer"], lines, keys=2)

@@ -51,12 +51,12 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
     from eval.systems.wiqa.gold import LABELS, TYPES
     from eval.systems.wiqa.graphs import balanced, grouped, questions_of, read_alignments, read_graphs
 
-    found = read_graphs(graphs)
-    aligned = read_alignments(alignments, found) if alignments is not None else None
-    rows = list(questions_of(found, no_effect=no_effect, seed=seed, alignments=aligned))
+    graphs_by_id = read_graphs(graphs)
+    aligned = read_alignments(alignments, graphs_by_id) if alignments is not None else None
+    rows = list(questions_of(graphs_by_id, no_effect=no_effect, seed=seed, alignments=aligned))
     if not rows:
         raise UserError(
-            f"{graphs}: its {len(found)} graphs have no edge between nodes with texts; nothing was written"
+            f"{graphs}: its {len(graphs_by_id)} graphs have no edge between nodes with texts; nothing was written"
         )
     if balance and not (rows := balanced(rows, seed)):
         raise UserError(
@@ -67,7 +67,7 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
     groups, explained = grouped(rows), sum("explanation" in row for row in rows)
     counts = [[name, *(len(groups.get((kind, label), ())) for label in LABELS)] for kind, name in TYPES.items()]
     click.echo(Table.of(["type", *LABELS], [[name, *map(str, own)] for name, *own in counts]).terminal() + "\n")
-    click.echo(f"{len(rows):,} questions of {len(found):,} graphs ({explained:,} explained): {out}")
+    click.echo(f"{len(rows):,} questions of {len(graphs_by_id):,} graphs ({explained:,} explained): {out}")
 
 
 @click.command("wiqa-baseline")

@@ -69,8 +69,8 @@ def locate_suite(suite: str, data: Path | None = None) -> BenchmarkFile:
     `data` is DATA, or the folder of the suite itself; None means the folder `data`.
     """
     root = DATA_ROOT if data is None else data
-    own = data is not None and (root / MANIFEST).is_file()
-    folder = root if own else root / suite
+    is_suite = data is not None and (root / MANIFEST).is_file()
+    folder = root if is_suite else root / suite
     try:
         manifest = read_manifest(folder)
     except UserError as error:
@@ -78,9 +78,9 @@ def locate_suite(suite: str, data: Path | None = None) -> BenchmarkFile:
             f"suite {suite!r}: no readable manifest in {folder} ({error.message})",
             f"build it: d2e data build --suite {suite} --out {folder}",
         ) from None
-    found = manifest.get("suite")
-    if found != suite:
-        held = f"suite {found!r}" if found else "single datasets, no suite"
+    built = manifest.get("suite")
+    if built != suite:
+        held = f"suite {built!r}" if built else "single datasets, no suite"
         raise UserError(
             f"suite {suite!r}: {folder} holds {held}",
             f"build it into a folder of its own (d2e data build --suite {suite} --out {DATA_ROOT / suite}), "

@@ -209,10 +209,12 @@ class ClosedBook:
         """The greedy answer, and the mean probability of its tokens."""
         outputs = self._ask(samples, wording)
         read = [_read(sample, answer.output, wording) for sample, answer in zip(samples, outputs, strict=True)]
-        said = [place for place, prediction in enumerate(read) if _key(prediction)]
-        own = [samples[place].model_copy(update={"answers": [" ".join(read[place].answer)]}) for place in said]
+        answered = [place for place, prediction in enumerate(read) if _key(prediction)]
+        with_answers = [
+            samples[place].model_copy(update={"answers": [" ".join(read[place].answer)]}) for place in answered
+        ]
         found: Found = [(prediction, None) for prediction in read]
-        for place, answer in zip(said, self._ask(own, wording, likelihood=True), strict=True):
+        for place, answer in zip(answered, self._ask(with_answers, wording, likelihood=True), strict=True):
             [(logprob, tokens)] = answer.scores or []
             found[place] = (read[place], math.exp(logprob / tokens))
         return found
@@ -223,9 +225,9 @@ class ClosedBook:
         found: Found = []
         for place, sample in enumerate(samples):
             read = [_read(sample, draw[place].output, wording) for draw in draws]
-            counts = Counter(key for one in read if (key := _key(one)))
+            counts = Counter(key for prediction in read if (key := _key(prediction)))
             most, count = counts.most_common(1)[0] if counts else ("", 0)
-            chosen = next(one for one in read if _key(one) == most)
+            chosen = next(prediction for prediction in read if _key(prediction) == most)
             found.append((chosen, count / len(draws) if counts else None))
         return found
 
@@ -269,15 +271,15 @@ def _shown(samples: Sequence[EventSample], shots: int) -> Demonstrate:
     """
     groups: dict[tuple[str, str, str], list[EventSample]] = defaultdict(list)
     for sample in sorted(
-        samples, key=lambda one: (one.split != "train", hashlib.sha256(one.question.encode()).digest())
+        samples, key=lambda row: (row.split != "train", hashlib.sha256(row.question.encode()).digest())
     ):
         group = groups[sample.dataset, sample.relation, sample.format]
-        if len(group) <= shots and sample.question not in [one.question for one in group]:
+        if len(group) <= shots and sample.question not in [row.question for row in group]:
             group.append(sample.model_copy(update={"context": ""}))
 
     def of(sample: EventSample) -> Sequence[EventSample]:
         group = groups[sample.dataset, sample.relation, sample.format]
-        return [one for one in group if one.question != sample.question][:shots]
+        return [row for row in group if row.question != sample.question][:shots]
 
     return of
 

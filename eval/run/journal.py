@@ -133,19 +133,19 @@ class Earlier:
 
 def read_journals(files: PassFiles, count: int) -> Earlier:
     """Read the journals of earlier sessions; UserError if a line is damaged in a way that no kill explains."""
-    found = Earlier()
+    earlier = Earlier()
     for path in files.partials():
         *lines, rest = path.read_bytes().split(b"\n")
         if rest:
-            found.cut_off.append(path)
+            earlier.cut_off.append(path)
         for number, line in enumerate(lines, start=1):
             try:
                 entry = json.loads(line)
                 if "fingerprint" in entry:
-                    found.sessions.append(SessionHeader(**entry))
+                    earlier.sessions.append(SessionHeader(**entry))
                     continue
                 answer = Answer(**entry)
-                if not (0 <= answer.index < count and isinstance(answer.output, str) and found.sessions):
+                if not (0 <= answer.index < count and isinstance(answer.output, str) and earlier.sessions):
                     raise ValueError(f"expected an output for a prompt from 0 to {count - 1}, after a session's line")
             except (ValueError, TypeError, RecursionError) as error:
                 raise UserError(
@@ -153,8 +153,8 @@ def read_journals(files: PassFiles, count: int) -> Earlier:
                     remedy="the file is damaged or was edited; decode again with --overwrite, or cut the file off "
                     "before this line, and the rest is decoded again",
                 ) from None
-            found.answers[answer.index] = answer
-    return found
+            earlier.answers[answer.index] = answer
+    return earlier
 
 
 def read_record(files: PassFiles) -> dict[str, Any] | None:

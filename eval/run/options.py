@@ -144,15 +144,15 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
 
         options = replace(options, dtype=automatic_dtype())
     recipe = recipe_of(model)
-    own = EvalSection() if recipe is None else recipe.eval
+    defaults = EvalSection() if recipe is None else recipe.eval
     default = DecodingConfig(alpha=0.0) if recipe is None or engine == "openai" else recipe.decoding
-    limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
+    limit = defaults.cot_max_new_tokens if options.setting == "cot" else defaults.max_new_tokens
     decoding = DecodingConfig(
         **given_decoder(options.decoder, options.alpha, default.alpha),
         plausibility=options.plausibility,
         num_beams=options.num_beams,
         max_new_tokens=options.max_new_tokens or limit,
-        batch_size=options.batch_size or own.batch_size,
+        batch_size=options.batch_size or defaults.batch_size,
         compiled=options.compiled,
     )
     refuse_conflicts(_conflicts(model, options, engine, decoding))
@@ -169,7 +169,7 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
         decoding=decoding if decoding.needs_imagined else replace(decoding, plausibility=0.0),
         prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
         form=options.form or (recipe.data.form if recipe is not None else "chat"),
-        max_samples=options.max_samples or own.max_samples,
+        max_samples=options.max_samples or defaults.max_samples,
         section=recipe.model if recipe is not None else ModelSection(),
     )
 
@@ -204,9 +204,9 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
     hidden = f"{model!r} does not show its tokens, so contexts cannot be cut to fit; expected error"
     scored = "concerns generated text, and options are scored"
     cut_off = "an option with a token below the cut-off would have no probability at all; expected 0"
-    own = "vLLM only gives the log-probabilities of its own distribution; expected plain decoding"
+    vllm_only = "vLLM only gives the log-probabilities of its own distribution; expected plain decoding"
     both = "it contrasts the prompts with and without context, and the former are left out; expected plain"
-    here, one = "drop it, or decode the model here: --engine transformers or vllm", "drop one of the two"
+    here, drop_one = "drop it, or decode the model here: --engine transformers or vllm", "drop one of the two"
     cut = {f"--plausibility {plausibility:g}": plausibility > 0}
     of_contrast = {f"--alpha {alpha}": alpha, f"--decoder {decoder}": contrast, **cut}
     of_generation = {
@@ -221,8 +221,8 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
     return [
         (endpoint, "--engine openai", plainly, here, of_contrast),
         (endpoint, "--engine openai", hidden, refusing, {f"--overlong {overlong}": overlong != "error"}),
-        (likelihood, "--answer likelihood", scored, one, of_generation),
-        (likelihood, "--answer likelihood", cut_off, one, cut),
-        (by_vllm, vllm, own, in_process, {"--answer likelihood": decoding.needs_imagined}),
-        (options.without_context, "--without-context", both, one, {f"--decoder {decoder}": contrast}),
+        (likelihood, "--answer likelihood", scored, drop_one, of_generation),
+        (likelihood, "--answer likelihood", cut_off, drop_one, cut),
+        (by_vllm, vllm, vllm_only, in_process, {"--answer likelihood": decoding.needs_imagined}),
+        (options.without_context, "--without-context", both, drop_one, {f"--decoder {decoder}": contrast}),
     ]

@@ -61,10 +61,10 @@ def join_processes(engine: str) -> Processes:
         state = process_state(patience=_PATIENCE)
         return Processes(state, state.process_index, state.num_processes)
     if several:
-        own = "--tensor-parallel N" if engine == "vllm" else "--concurrency N"
+        option = "--tensor-parallel N" if engine == "vllm" else "--concurrency N"
         raise UserError(
             f"--engine {engine} on {os.environ['WORLD_SIZE']} processes: expected one, as it shares its work itself",
-            remedy=f"run it without a launcher, and use {own}",
+            remedy=f"run it without a launcher, and use {option}",
         )
     return Processes()
 

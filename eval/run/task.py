@@ -189,12 +189,12 @@ def encode(
     originals = chat.ids(task.messages())
     imagined: Sequence[list[int] | None] = [None] * len(originals)
     if task.decoding.needs_imagined:
-        imagined = chat.ids([one.imagined for one in task.conversations])
+        imagined = chat.ids([item.imagined for item in task.conversations])
     options: Sequence[tuple[list[list[int]], int]] = [([], 0)] * len(originals)
     new_tokens = task.decoding.max_new_tokens
     if task.likelihood:
         options = _options(task, tokenizer, encoder_decoder=encoder_decoder)
-        new_tokens = max(len(option) for own, _ in options for option in own)
+        new_tokens = max(len(option) for choices, _ in options for option in choices)
     too_long: list[int] = []
     if limit is not None:
         if not encoder_decoder and not task.likelihood:
@@ -208,9 +208,9 @@ def encode(
         _check_lengths(task, originals, budget, new_tokens)
     pairs: list[TokenPair] = [
         PromptPair(
-            original, imagined[place], *options[place], group=one.group, name=one.label, truncated=place in too_long
+            original, imagined[place], *options[place], group=item.group, name=item.label, truncated=place in too_long
         )
-        for place, (one, original) in enumerate(zip(task.conversations, originals, strict=True))
+        for place, (item, original) in enumerate(zip(task.conversations, originals, strict=True))
     ]
     return pairs, chat.end_of_turn
 
@@ -225,10 +225,10 @@ def _options(task: Task, tokenizer: Any, *, encoder_decoder: bool) -> list[tuple
         lead = "" if encoder_decoder or not task.as_text else f"{CUE} "
         given = len(tokenizer(lead.rstrip(), add_special_tokens=False)["input_ids"])
         known = {
-            own: tokenizer([lead + option for option in own], add_special_tokens=encoder_decoder)["input_ids"]
-            for own in {one.options for one in task.conversations}
+            choices: tokenizer([lead + option for option in choices], add_special_tokens=encoder_decoder)["input_ids"]
+            for choices in {item.options for item in task.conversations}
         }
-        encoded = [([tokens[given:] for tokens in known[one.options]], 0) for one in task.conversations]
+        encoded = [([tokens[given:] for tokens in known[item.options]], 0) for item in task.conversations]
     for conversation, (responses, given) in zip(task.conversations, encoded, strict=True):
         texts = tokenizer.batch_decode([tokens[given:] for tokens in responses])
         for option, text in zip(conversation.options, texts, strict=True):

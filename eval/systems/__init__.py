@@ -70,5 +70,5 @@ def _own_benchmark(name: str) -> Benchmark[Any, Any]:
     if not kind.name.isidentifier() or kind.name in (ROWS, *SYSTEM_NAMES):
         wanted = f"a name of letters, digits and underscores, other than {', '.join((ROWS, *SYSTEM_NAMES))}"
         raise UserError(f"benchmark {name}: its name is {kind.name!r}; expected {wanted}")
-    own: Benchmark[Any, Any] = kind()
-    return own
+    benchmark: Benchmark[Any, Any] = kind()
+    return benchmark

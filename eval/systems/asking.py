@@ -56,11 +56,11 @@ def messages(name: str, **values: Any) -> Messages:
 
     `words` in it is the content of the YAML file of the same name, if there is one.
     """
-    said: Messages = []
+    so_far: Messages = []
 
     def turn(say: Callable[[str], dict[str, str]]) -> Callable[..., str]:
         def add(caller: Callable[[], str]) -> str:
-            said.append(say(caller().removesuffix("\n")))
+            so_far.append(say(caller().removesuffix("\n")))
             return ""
 
         return add
@@ -68,7 +68,7 @@ def messages(name: str, **values: Any) -> Messages:
     words = wording(name) if (Path(__file__).parent / f"{name}.yaml").is_file() else {}
     roles = {"system": turn(system), "user": turn(user), "assistant": turn(assistant)}
     _PROMPTS.get_template(f"{name}.jinja").render(words=words, **roles, **values)
-    return said
+    return so_far
 
 
 def conversation(dataset: str, id_: str, prompt: str, *, group: Hashable = "", **values: Any) -> TaskItem:

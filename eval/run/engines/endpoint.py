@@ -64,7 +64,7 @@ class EndpointEngine:
         if task.likelihood:
             return encode(task, self._tokenizer)[0]
         prompts: list[Any] = [plain_text(turns) for turns in task.messages()] if task.as_text else task.messages()
-        return [PromptPair(prompt, name=one.label) for prompt, one in zip(prompts, task.conversations, strict=True)]
+        return [PromptPair(prompt, name=item.label) for prompt, item in zip(prompts, task.conversations, strict=True)]
 
     def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig) -> Iterator[EngineReply]:
         update: dict[str, Any] = {"max_tokens": decoding.max_new_tokens}

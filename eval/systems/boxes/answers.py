@@ -61,14 +61,16 @@ def right(prediction: str | None, gold: str) -> bool:
     """
     if prediction is None:
         return False
-    wanted = {_key(one) for one in contents_of(gold)}
+    wanted = {_key(thing) for thing in contents_of(gold)}
     said = _VERB.sub("", prediction.strip().lower(), count=1).strip(" \t\n.,;:!?\"'")
     if not wanted or said in ("nothing", "empty"):
         return not wanted and said in ("nothing", "empty")
     parts = re.split(r"[,;]|\band\b|&", said)
     named = {_key(_ARTICLES.sub("", part.strip(" .\"'"), count=1)) for part in parts}
     # Without the blank, `thecup` is `the cup`; but a thing may begin with these letters, too.
-    return {one[3:] if one.startswith("the") and one not in wanted else one for one in named - {""}} == wanted
+    return {
+        thing[3:] if thing.startswith("the") and thing not in wanted else thing for thing in named - {""}
+    } == wanted
 
 
 def _key(thing: str) -> str:
@@ -88,9 +90,9 @@ def read_all(reply: str, boxes: Sequence[str]) -> list[str | None]:
 
 def read_one(reply: str, box: str) -> str | None:
     """Return the contents in a reply about one box: after the box's name, else its first line."""
-    found = _about(reply, box)
-    if found is not None:
-        return found
+    contents = _about(reply, box)
+    if contents is not None:
+        return contents
     lines = [line.strip() for line in reply.splitlines() if line.strip()]
     # A reply about another box is no answer about this one.
     return None if not lines or re.match(r"(?:Box|Container)\s+\w+\s+(?:contains|is)\b", lines[0]) else lines[0]

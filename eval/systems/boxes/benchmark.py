@@ -103,8 +103,8 @@ class Boxes(Benchmark[Sequence[State], Answers]):
             "predictions.tsv": official_tsv(*answers),
             "accuracy.svg": plot(scores),
         }
-        found = measures(rows, answers[0], boxes=boxes)
-        return BenchmarkResult(scores, tables(scores, sum(map(len, gold))), files, measures=found)
+        measured = measures(rows, answers[0], boxes=boxes)
+        return BenchmarkResult(scores, tables(scores, sum(map(len, gold))), files, measures=measured)
 
     def template(self, gold: Sequence[State], options: Any) -> Iterator[dict[str, Any]]:
         return ({"line": q.line, "box": q.box, "prediction": ""} for state in gold for q in state)
@@ -113,8 +113,8 @@ class Boxes(Benchmark[Sequence[State], Answers]):
 def ask_about(questions: Sequence[BoxQuestion], options: BoxesOptions, form: Form, asker: Asker) -> list[str | None]:
     tokens = _MAX_NEW_TOKENS[options.prompt]
     if options.prompt == "trained":
-        found = ask_as_trained(asker, list(map(as_sample, questions)), max_new_tokens=tokens)
-        return [one.answers[0] if one.answers else None for one in found]
+        extracted = ask_as_trained(asker, list(map(as_sample, questions)), max_new_tokens=tokens)
+        return [answer.answers[0] if answer.answers else None for answer in extracted]
     if options.prompt == "masked":
         replies = asker.ask("answers", list(map(as_masked, questions)), max_new_tokens=tokens, style=BEGUN)
         return [reply.removeprefix(MASK).strip() or None for reply in replies]
@@ -135,12 +135,12 @@ def prompt_about(
     question: BoxQuestion, demonstrations: Demonstrations, form: Form = "chat", *, whole: bool = False
 ) -> TaskItem:
     """Ask about a question's box or, with `whole`, about all boxes of its state."""
-    own: Any = wording("boxes/prompts").get(demonstrations)
+    solved: Any = wording("boxes/prompts").get(demonstrations)
     shown = []
-    for example in own["shown"] if own else ():
+    for example in solved["shown"] if solved else ():
         box, statement = "each box", example["statement"]
         if not whole:
-            box = own["boxes"][example["asked"]]
+            box = solved["boxes"][example["asked"]]
             statement = f"{box} contains {read_all(statement, [box])[0]}."
         shown.append((example["description"], box, statement))
     about: dict[str, Any] = {"form": form, "whole": whole, "shown": shown, "question": question}
@@ -175,8 +175,8 @@ def as_masked(question: BoxQuestion) -> TaskItem:
 
 def completed(question: BoxQuestion, reply: str) -> str:
     """Return the statement that a continuation completes, without further examples."""
-    own = re.split(r"\n\s*\n|Description:", reply)[0].strip()
-    return f"{question.box} contains {own}"
+    statement = re.split(r"\n\s*\n|Description:", reply)[0].strip()
+    return f"{question.box} contains {statement}"
 
 
 BOXES = Boxes()

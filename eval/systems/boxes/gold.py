@@ -139,9 +139,9 @@ def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[
 def _only(where: Path, split: str, files: Sequence[P]) -> P:
     if len(files) == 1:
         return files[0]
-    found = f"several: {', '.join(map(str, files))}" if files else "none"
+    listed = f"several: {', '.join(map(str, files))}" if files else "none"
     raise UserError(
-        f"{where}: expected one file of Boxes whose name begins with {split!r}; found {found}",
+        f"{where}: expected one file of Boxes whose name begins with {split!r}; found {listed}",
         remedy="name the file itself (--data FILE) or more of it (--set split=FOLDER/test); d2e data boxes makes one",
     )
 

@@ -97,7 +97,7 @@ def measures(rows: pd.DataFrame, questions: Sequence[BoxQuestion], *, boxes: int
     """Return accuracies state by state, because the boxes of a state are asked together; `boxes` is their number."""
     gold = digest([(q.line, q.description, q.box, q.answer) for q in questions])
     kinds = _kinds(rows)
-    found = []
+    measured = []
     for name, group, rule in (
         ("accuracy", rows, "accuracy"),
         ("accuracy, changed boxes", kinds["_changed"], "accuracy"),
@@ -106,8 +106,8 @@ def measures(rows: pd.DataFrame, questions: Sequence[BoxQuestion], *, boxes: int
         ("accuracy, corrected", rows, "corrected"),
     ):
         counts = group.groupby("state", sort=False)[rule].agg(["sum", "size"])
-        found += measure(name, "share", "states", gold, dict(zip(counts.index, counts.to_numpy(), strict=True)))
-    return found
+        measured += measure(name, "share", "states", gold, dict(zip(counts.index, counts.to_numpy(), strict=True)))
+    return measured
 
 
 def tables(scores: dict[str, Any], total: int) -> list[Table]:

@@ -98,11 +98,11 @@ class CrepeOptions(BenchmarkOptions):
     choosing: ClassVar[Mapping[str, Any] | None] = {"prompt": "yes_no"}
 
     def shown(self, seed: int) -> list[Demonstration]:
-        own = FAMILIES[self.prompt]
-        count = own.shots if self.shots is None else self.shots
+        family = FAMILIES[self.prompt]
+        count = family.shots if self.shots is None else self.shots
         if self.demonstrations == "first":
             return list(load_demonstrations()[:count])
-        return drawn_demonstrations(count, seed, by_event=own.by_event)
+        return drawn_demonstrations(count, seed, by_event=family.by_event)
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
@@ -159,7 +159,7 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
         if path.name != _FILES["dev"] or not human.is_file():
             return procedures
         changes = read_predictions(human, procedures, "predicted", "error").changes
-        return [one.model_copy(update={"human": changes[one.id]}) for one in procedures]
+        return [procedure.model_copy(update={"human": changes[procedure.id]}) for procedure in procedures]
 
     def ask(self, gold: Sequence[CrepeProcedure], call: BenchmarkCall, asker: Asker) -> CrepePredictions:
         options: CrepeOptions = call.options

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eval.systems.asking import Asker, exchanges, filled, system
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, CrepeProcedure, EntityChange
@@ -62,6 +63,21 @@ def _valid(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
+class Outline(NamedTuple):
+    """What code says of a procedure."""
+
+    goal: str
+    steps: Sequence[str]
+    events: Sequence[str]
+
+    @classmethod
+    def views(cls, about: CrepeProcedure | Demonstration) -> tuple[Outline, Outline]:
+        """Return the procedure as it is, and in the imagined view, where steps have only numbers."""
+        events = [event if isinstance(event, str) else event.event for event in about.events]
+        numbers = [f"Step {number}." for number in range(1, len(about.steps) + 1)]
+        return cls(about.goal, about.steps, events), cls(about.goal, numbers, events)
+
+
 @dataclass(frozen=True)
 class CodeStyle:
     """How a procedure is written as code: `nested` functions inside a function, or methods of a class.
@@ -78,8 +94,9 @@ class CodeStyle:
     def _owner(self) -> str:
         return "" if self.nested else "self."
 
-    def header(self, goal: str, steps: Sequence[str], events: Sequence[str]) -> str:
+    def header(self, about: Outline) -> str:
         """Return the code down to the last line of the constructor with an event."""
+        goal, steps, events = about
         parts = ("event", "subevent") if self.entities == "soft" else ("event",)
         names = ", ".join(f"{part}{number}" for number in range(len(events)) for part in parts)
         comments = [f"{_INDENT}# {step}" for step in ("Start.", *steps)] if self.step_comments else []
@@ -137,15 +154,6 @@ _STYLES: dict[str, CodeStyle] = {
 }
 
 
-def _hidden(procedure: CrepeProcedure) -> list[str]:
-    """Return the steps of the imagined view: only their numbers."""
-    return [f"Step {number}." for number in range(1, len(procedure.steps) + 1)]
-
-
-def _events(shown: Demonstration) -> list[str]:
-    return [event.event for event in shown.events]
-
-
 def ask_code(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     """Ask for the step functions of each procedure: all at once, or a turn each where the states are given."""
     if request.entities in ("gold", "predicted"):
@@ -154,11 +162,8 @@ def ask_code(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     names = [f"code_{request.entities}", request.prompt, "code"]
     instruction = WORDING[next(name for name in names if name in WORDING)]["system"]
     shown = request.demonstrations
-    solved = [(style.header(one.goal, one.steps, _events(one)), style.solution(one)) for one in shown]
-    turns = {
-        one.id: CrepeTurn(*(style.header(one.goal, steps, one.events) for steps in (one.steps, _hidden(one))))
-        for one in request.procedures
-    }
+    solved = [(style.header(Outline.views(example)[0]), style.solution(example)) for example in shown]
+    turns = {procedure.id: CrepeTurn(*map(style.header, Outline.views(procedure))) for procedure in request.procedures}
     return _ask_whole(request, asker, instruction, solved, turns)
 
 
@@ -168,22 +173,22 @@ def _ask_whole(
     opening = [system(instruction), *exchanges(solved)]
     replies = converse(request, asker, opening, {name: [turn] for name, turn in turns.items()}, _TOKENS)
     return {
-        one.id: read_code(replies[one.id][0], len(one.steps), len(one.events), request.parse)
-        for one in request.procedures
+        procedure.id: read_code(replies[procedure.id][0], len(procedure.steps), len(procedure.events), request.parse)
+        for procedure in request.procedures
     }
 
 
 def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     pairs = []
     for shown in request.demonstrations:
-        questions = _given_turns(shown.goal, shown.steps, _events(shown), shown.entity_changes)
+        questions = _given_turns(Outline.views(shown)[0], shown.entity_changes)
         answers = ("\n".join(_STYLE.events(shown.events, step)) for step in range(1, len(shown.steps) + 1))
         pairs += list(zip(questions, answers, strict=True))
     turns = {}
-    for one in request.procedures:
-        questions = _given_turns(one.goal, one.steps, one.events, request.states[one.id])
-        hidden = _given_turns(one.goal, _hidden(one), one.events, [()] * len(one.steps))
-        turns[one.id] = list(map(CrepeTurn, questions, hidden))
+    for procedure in request.procedures:
+        original, imagined = Outline.views(procedure)
+        hidden = _given_turns(imagined, [()] * len(procedure.steps))
+        turns[procedure.id] = list(map(CrepeTurn, _given_turns(original, request.states[procedure.id]), hidden))
     opening = [system(WORDING["code_given"]["system"]), *exchanges(pairs)]
     replies = converse(request, asker, opening, turns, _TURN_TOKENS, dialogue=True)
 
@@ -193,18 +198,17 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
         return read_code(reply[max(repeated, 0) :], 1, events, request.parse).labels[0]
 
     return {
-        one.id: CrepeAnswer([labels(*pair, len(one.events)) for pair in zip(replies[one.id], one.steps, strict=True)])
-        for one in request.procedures
+        name: CrepeAnswer([labels(*pair, len(events)) for pair in zip(replies[name], steps, strict=True)])
+        for name, steps, events in ((one.id, one.steps, one.events) for one in request.procedures)
     }
 
 
-def _given_turns(
-    goal: str, steps: Sequence[str], events: Sequence[str], states: Sequence[Sequence[EntityChange]]
-) -> list[str]:
+def _given_turns(about: Outline, states: Sequence[Sequence[EntityChange]]) -> list[str]:
     """Return the code up to each step's events; the first part has the class and all its objects."""
     entities = dict.fromkeys(change.entity for changes in states for change in changes)
-    start = [_STYLE.header(goal, steps, events), *map(object_line, entities)]
-    turns = ["\n".join([_STYLE.step(s), *map(attribute_line, cs)]) for s, cs in zip(steps, states, strict=True)]
+    start = [_STYLE.header(about), *map(object_line, entities)]
+    steps = zip(about.steps, states, strict=True)
+    turns = ["\n".join([_STYLE.step(step), *map(attribute_line, changes)]) for step, changes in steps]
     return ["\n".join([*start, turns[0]]), *turns[1:]]
 
 
@@ -243,21 +247,18 @@ _PRECONDITION = re.compile(r"""precondition\s*=\s*\\?\s*\(\s*(["'])(.+?)\1\s*,\s
 def ask_two_steps(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     """Ask for the preconditions of all events, then for the step functions of each procedure."""
     texts, shown = WORDING["code_two_step"], request.demonstrations
-    solved = [_solved_precondition(one, event) for one in shown for event in one.events[:1]]
+    solved = [_solved_precondition(example, example.events[0]) for example in shown]
     turns = by_event(
         request,
-        lambda one, event: [
-            CrepeTurn(*(_precondition(one.goal, steps, event) for steps in (one.steps, _hidden(one))))
-        ],
+        lambda procedure, event: [CrepeTurn(*(_precondition(view, event) for view in Outline.views(procedure)))],
     )
     opening = [system(texts["preconditions"]), *exchanges(solved)]
     replies = converse(request, asker, opening, turns, _TOKENS, name="preconditions")
     classes = {}
-    for one in request.procedures:
-        bank = [most_frequent(replies[name][0]) for name in event_names(one)]
-        classes[one.id] = CrepeTurn(
-            _opened(one.goal, one.steps, one.events, bank), _opened(one.goal, _hidden(one), one.events, [])
-        )
+    for procedure in request.procedures:
+        original, imagined = Outline.views(procedure)
+        bank = [most_frequent(replies[name][0]) for name in event_names(procedure)]
+        classes[procedure.id] = CrepeTurn(_opened(original, bank), _opened(imagined, []))
     return _ask_whole(request, asker, texts["changes"], list(map(_solved_changes, shown)), classes)
 
 
@@ -268,9 +269,10 @@ def most_frequent(reply: str) -> State | None:
     return states[folded.index(Counter(folded).most_common(1)[0][0])] if states else None
 
 
-def _precondition(goal: str, steps: Sequence[str], event: str) -> str:
-    comments = [f"{_INDENT}# {step}" for step in ("Start.", *steps)]
-    return "\n".join([f"class {title(goal)}:", *comments, _STYLE.step(steps[0]), f'{_BODY}event = "{event}"'])
+def _precondition(about: Outline, event: str) -> str:
+    comments = [f"{_INDENT}# {step}" for step in ("Start.", *about.steps)]
+    first = _STYLE.step(about.steps[0])
+    return "\n".join([f"class {title(about.goal)}:", *comments, first, f'{_BODY}event = "{event}"'])
 
 
 def _solved_precondition(shown: Demonstration, event: DemonstrationEvent) -> tuple[str, str]:
@@ -278,16 +280,16 @@ def _solved_precondition(shown: Demonstration, event: DemonstrationEvent) -> tup
     lines = [state]
     for step in shown.steps[1:]:
         lines += [_STYLE.step(step), f'{_BODY}event = "{event.event}"', state]
-    return _precondition(shown.goal, shown.steps, event.event), "\n".join(lines)
+    return _precondition(Outline.views(shown)[0], event.event), "\n".join(lines)
 
 
-def _opened(goal: str, steps: Sequence[str], events: Sequence[str], bank: Sequence[State | None]) -> str:
+def _opened(about: Outline, bank: Sequence[State | None]) -> str:
     """Return the class down to the objects of the bank, each with its attributes."""
     attributes: dict[str, dict[str, None]] = {}
     for entity, attribute in filter(None, bank):
         attributes.setdefault(entity, {})[attribute] = None
     objects = [f"{object_line(entity)}  # {', '.join(names)}" for entity, names in attributes.items()]
-    return "\n".join([_STYLE.header(goal, steps, events), *objects])
+    return "\n".join([_STYLE.header(about), *objects])
 
 
 def _solved_changes(shown: Demonstration) -> tuple[str, str]:
@@ -298,4 +300,4 @@ def _solved_changes(shown: Demonstration) -> tuple[str, str]:
         lines += [f"{_BODY}self.{snake(entity)}.{snake(name)} = {holds}" for (entity, name), holds in states.items()]
         lines += _STYLE.events(shown.events, step)
     bank = [(event.entity, event.attribute) for event in shown.events]
-    return _opened(shown.goal, shown.steps, _events(shown), bank), "\n".join(lines)
+    return _opened(Outline.views(shown)[0], bank), "\n".join(lines)

@@ -195,7 +195,11 @@ def read_states(path: Path, procedures: Sequence[CrepeProcedure]) -> dict[str, l
 
 def write_states(states: States) -> str:
     content = {
-        name: {str(number): [vars(change) for change in own] for number, own in enumerate(steps, start=1) if own}
+        name: {
+            str(number): [vars(change) for change in changes]
+            for number, changes in enumerate(steps, start=1)
+            if changes
+        }
         for name, steps in states.items()
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -346,7 +350,7 @@ def _read_flat(path: Path, known: Mapping[str, CrepeProcedure]) -> tuple[dict[st
     lines: dict[str, CrepeLine] = read_unique(read_lines(path, CrepeLine), "pair")
     names = dict.fromkeys(line.procedure for line in lines.values())
     check_ids(path, "procedure", names, known)
-    pairs = [f"{name}, step {step}, {event}" for one in names for name, step, event in known[one].pairs]
+    pairs = [f"{name}, step {step}, {event}" for id_ in names for name, step, event in known[id_].pairs]
     check_ids(path, "pair", lines, pairs, all_of="write all lines with --template FILE")
     if not lines:
         raise UserError(f"{path}: holds no prediction", remedy="write all lines with --template FILE")

@@ -28,8 +28,8 @@ _CHANGES = {"equally": EQUALLY, "less": LESS, "more": MORE}
 def read_level(reply: str) -> int | None:
     """Return a likelihood from 0 (very unlikely) to 3 (very likely): the first after "Answer:", else the first."""
     marker = _ANSWER.search(reply)
-    found = _LEVEL.search(reply, marker.end() if marker else 0)
-    return _LEVELS[found[1].lower()] if found else None
+    level = _LEVEL.search(reply, marker.end() if marker else 0)
+    return _LEVELS[level[1].lower()] if level else None
 
 
 def read_lettered_levels(reply: str, steps: int) -> EventLabels:
@@ -47,8 +47,8 @@ def read_lettered_levels(reply: str, steps: int) -> EventLabels:
 
 def read_yes_or_no(reply: str) -> int | None:
     """Return 1 for yes, 0 for no; without either, likely counts as yes and unlikely as no."""
-    found = _YES_OR_NO.search(reply)
-    return int(found[1].lower() == "yes") if found else read_likely(reply)
+    answer = _YES_OR_NO.search(reply)
+    return int(answer[1].lower() == "yes") if answer else read_likely(reply)
 
 
 def read_likely(reply: str) -> int | None:
@@ -94,8 +94,8 @@ def changes_of(levels: Sequence[int | None]) -> EventLabels:
 
 def read_truth(reply: str) -> bool | None:
     """Return the answer to the original question, True or False; None without one."""
-    found = _TRUTH.search(reply)
-    return None if found is None else found[1].lower() in ("true", "yes")
+    answer = _TRUTH.search(reply)
+    return None if answer is None else answer[1].lower() in ("true", "yes")
 
 
 def change_of_truths(more: bool | None, less: bool | None) -> int | None:
@@ -110,15 +110,15 @@ def read_change(reply: str) -> int | None:
     for rest in reversed(reply.lower().split("likelihood change is")[1:]):
         if stated := _CHANGE.search(rest):
             return _CHANGES[stated[1]]
-    found = _CHANGE.findall(reply.lower())
-    return _CHANGES[found[-1]] if found else None
+    labels = _CHANGE.findall(reply.lower())
+    return _CHANGES[labels[-1]] if labels else None
 
 
 def read_option(reply: str) -> int | None:
     """Return the label that code names, as `Options[N]` (more, less, equally likely) or in words."""
-    found = re.search(r"\[\s*([0-2])\s*\]", reply)
-    if found:
-        return (MORE, LESS, EQUALLY)[int(found[1])]
+    option = re.search(r"\[\s*([0-2])\s*\]", reply)
+    if option:
+        return (MORE, LESS, EQUALLY)[int(option[1])]
     words = _CHANGE.search(reply)
     return _CHANGES[words[1].lower()] if words else None
 

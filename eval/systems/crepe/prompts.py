@@ -244,7 +244,8 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     if request.prompt != "two_questions":
         return answers
     both = {
-        one.id: [_truths(replies[name]).count((True, True)) for name in event_names(one)] for one in request.procedures
+        procedure.id: [_truths(replies[name]).count((True, True)) for name in event_names(procedure)]
+        for procedure in request.procedures
     }
     return {name: replace(answer, inconsistent=sum(both[name])) for name, answer in answers.items()}
 
@@ -287,8 +288,8 @@ def _noted(step: str, changes: Sequence[EntityChange]) -> str:
 def clause(event: str) -> str:
     """Return an event's sentence as part of a question: without its full stop, in lower case at the start."""
     text = event.strip().removesuffix(".")
-    found = re.match(r"\w+", text)
-    first = found[0] if found else ""
+    word = re.match(r"\w+", text)
+    first = word[0] if word else ""
     stays = first == "I" or (len(first) > 1 and first.isupper())
     return text if stays else text[:1].lower() + text[1:]
 

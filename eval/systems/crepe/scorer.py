@@ -98,7 +98,7 @@ def topics_of(gold: Sequence[CrepeProcedure]) -> dict[str, str]:
     """Return the topic of each procedure of a published file; nothing of another file."""
     goals = digest([procedure.goal for procedure in gold])
     topics = (file["topics"] for file in wording("crepe/topics") if file["goals"] == goals)
-    return {str(number): topic for found in topics for topic, numbers in found.items() for number in numbers}
+    return {str(number): topic for numbers_of in topics for topic, numbers in numbers_of.items() for number in numbers}
 
 
 def macro_f1(gold: ArrayLike, predicted: ArrayLike, labels: Sequence[int] | None = None) -> float | None:
@@ -203,7 +203,7 @@ def measures(pairs: Pairs) -> list[Measure]:
     """Return the scores by procedure, since the pairs of one procedure depend on each other."""
     rows, names = pairs.rows, [procedure.id for procedure in pairs.procedures]
     gold = digest([rows.procedure.tolist(), rows.gold.tolist(), names])
-    found = []
+    measured = []
     for name, form, truth, said, classes in (
         ("macro-F1", "macro_f1", rows.gold, rows.predicted, 3),
         ("macro-F1, corrected", "macro_f1_all", rows.corrected_gold, rows.corrected_predicted, 3),
@@ -213,8 +213,8 @@ def measures(pairs: Pairs) -> list[Measure]:
         counts = _confusions(rows.procedure, truth, said, classes)
         if form == "share":
             counts = np.stack([counts.reshape(-1, 3, 3).trace(axis1=1, axis2=2), counts.sum(axis=1)], axis=1)
-        found += measure(name, form, "procedures", gold, dict(zip(names, counts.tolist(), strict=False)))
-    return found
+        measured += measure(name, form, "procedures", gold, dict(zip(names, counts.tolist(), strict=False)))
+    return measured
 
 
 def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Table]:

@@ -135,7 +135,9 @@ def _stripped(texts: Iterable[str]) -> tuple[str, ...]:
 def clusters_file(predictions: Groups, kind: Kind) -> str:
     """Return the official form; a cluster of attributes is its first name → the others, or itself without others."""
     if kind == "entities":
-        return official_text({key: {group[0]: group for group in found[""]} for key, found in predictions.items()})
+        return official_text(
+            {key: {group[0]: group for group in clusters[""]} for key, clusters in predictions.items()}
+        )
     return official_text(
         {
             key: {entity: {group[0]: group[1:] or group for group in groups} for entity, groups in entities.items()}
@@ -250,14 +252,14 @@ def ask_attribute_clusters(
         if len(procedures[key].names[entity]) > 1
     }
     answers = _ask_clusters(asker, "attribute-clusters", asked, runs, seed, form)
-    found: dict[str, dict[str, Clustering]] = {key: {} for key in procedures}
+    clusters: dict[str, dict[str, Clustering]] = {key: {} for key in procedures}
     for (key, entity), listed in names.items():
-        found[key][entity] = [listed] if listed else []
+        clusters[key][entity] = [listed] if listed else []
         if f"{key}/{entity}" in answers:
             end = suffix(entity, form)
             groups = aggregate([name + end for name in listed], answers[f"{key}/{entity}"], leftovers="apart")
-            found[key][entity] = [[name.removesuffix(end) for name in group] for group in groups]
-    return found
+            clusters[key][entity] = [[name.removesuffix(end) for name in group] for group in groups]
+    return clusters
 
 
 def aggregate(names: Sequence[str], answers: Iterable[Sequence[tuple[str, ...]]], *, leftovers: str) -> Clustering:
@@ -425,15 +427,15 @@ def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int)
         )
         for key, names in clusters.items()
     ]
-    found: dict[str, Paraphrases] = {key: {} for key in procedures}
+    paraphrases: dict[str, Paraphrases] = {key: {} for key in procedures}
     answers = _ask_runs(asker, "expansion", asked, _EXPANSION_TOKENS, runs, seed)
     for ((key, entity, attribute), names), replies in zip(clusters.items(), answers, strict=True):
-        known, kept = set(map(normalise, names)), found[key].setdefault((entity, attribute), [])
+        known, kept = set(map(normalise, names)), paraphrases[key].setdefault((entity, attribute), [])
         for name in (name.strip() for groups in replies for group in groups[:1] for name in group):
             if name and normalise(name) not in known:
                 known.add(normalise(name))
                 kept.append(name)
-    return found
+    return paraphrases
 
 
 def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:

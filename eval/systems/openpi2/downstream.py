@@ -157,7 +157,9 @@ def ask_setting(
         lengths.append(length(chat.messages))
         return chat
 
-    counts = {(key, event): len(one.blocks) for key, one in procedures.items() for event in one.events}
+    counts = {
+        (key, event): len(procedure.blocks) for key, procedure in procedures.items() for event in procedure.events
+    }
     pass_name = f"crepe-{name}-step{{}}"
     replies = ask_by_turns(asker, pass_name, counts, next_step, max_new_tokens=_TOKENS, **sampling)
     return replies, sum(lengths)
@@ -174,7 +176,7 @@ def downstream_result(
     `told` are the states in the prompts of each setting, `unit` is that of the prompt lengths.
     """
     _, whole = settings["all"]
-    events = [(key, event, one.blocks) for key, one in procedures.items() for event in one.events]
+    events = [(key, event, procedure.blocks) for key, procedure in procedures.items() for event in procedure.events]
     gold = [crepe.label_of(block.events.get(event), official=True) for _, event, blocks in events for block in blocks]
     rows, detail = [], {}
     for name, (replies, length) in settings.items():

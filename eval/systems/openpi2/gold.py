@@ -152,15 +152,15 @@ class Procedure(GoldRow):
         `texts` makes those of a change, from the names of its entity and attribute; paraphrases are names if
         `expanded`.
         """
-        found: list[list[list[str]]] = [[] for _ in self.steps]
+        by_step: list[list[list[str]]] = [[] for _ in self.steps]
         for states in self.states:
             cluster = self.clusters[states.entity]
             names = cluster.names.of(expanded)
-            for step, changes in zip(found, states.steps, strict=True):
+            for step, changes in zip(by_step, states.steps, strict=True):
                 named = [(cluster.attributes[change.attribute].of(expanded), change) for change in changes]
                 if named:
                     step.append([text for attributes, change in named for text in texts(names, attributes, change)])
-        return found
+        return by_step
 
     @property
     def changes_by_step(self) -> list[list[GoldState]]:
@@ -181,7 +181,7 @@ Procedures = Mapping[str, Procedure]  # by id
 def normalise(name: str) -> str:
     """Return the name in lower case, without one leading article."""
     name = name.lower()
-    return next((name.removeprefix(one) for one in ("the ", "a ", "an ") if name.startswith(one)), name)
+    return next((name.removeprefix(article) for article in ("the ", "a ", "an ") if name.startswith(article)), name)
 
 
 def sentence(attribute: str, entity: str, before: str, after: str) -> str:
@@ -194,8 +194,8 @@ def read_official(path: Path, schema: Any = Any) -> dict[str, Any]:
     value = read_flat(path) if is_flat(path) else read_json(path, dict[str, Any])
     if not value:
         raise UserError(f"{path}: holds no procedure; expected an object by procedure id that is not empty")
-    found: dict[str, Any] = checked(dict[str, schema], value, str(path))
-    return found
+    content: dict[str, Any] = checked(dict[str, schema], value, str(path))
+    return content
 
 
 def official_text(content: Any, indent: int = 4) -> str:
@@ -205,14 +205,14 @@ def official_text(content: Any, indent: int = 4) -> str:
 def read_procedures(path: Path) -> dict[str, Procedure]:
     """Read the procedures of an official file by id; UserError if it is missing or damaged."""
     rows = {key: {**row, "id": key} for key, row in read_official(path, dict[str, Any]).items()}
-    found: dict[str, Procedure] = checked(dict[str, Procedure], rows, str(path))
-    return found
+    procedures: dict[str, Procedure] = checked(dict[str, Procedure], rows, str(path))
+    return procedures
 
 
 def read_clustered(path: Path) -> dict[str, Procedure]:
     """Read procedures of a file that has clusters; errors as in `read_procedures`."""
     procedures = read_procedures(path)
-    for procedure, states in ((one, states) for one in procedures.values() for states in one.states):
+    for procedure, states in ((listed, states) for listed in procedures.values() for states in listed.states):
         cluster = procedure.clusters.get(states.entity)
         known = {normalise(name) for name in cluster.attributes} if cluster else set()
         changing = [change.attribute for step in states.steps for change in step]
@@ -246,8 +246,8 @@ def empty_lines(task: str, procedures: Procedures) -> Iterator[dict[str, Any]]:
 
 def read_by_step(path: Path, gold: Mapping[str, Sequence[Any]], schema: Any) -> dict[str, list[Any]]:
     """Read {procedure: [one item for each step]}; UserError if the file is damaged, or gold has other steps."""
-    found: dict[str, list[Any]] = read_official(path, list[schema])
-    return check_steps(path, found, gold)
+    by_step: dict[str, list[Any]] = read_official(path, list[schema])
+    return check_steps(path, by_step, gold)
 
 
 def check_steps(path: Path, found: dict[str, list[Any]], gold: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
@@ -307,7 +307,8 @@ def read_flat(path: Path) -> Content:
     if task == "attribute_clusters":  # officially under their first names; the file may call them anything
         return {
             name: {
-                entity: {group[0]: group[1:] or group for group in own.values()} for entity, own in entities.items()
+                entity: {group[0]: group[1:] or group for group in clusters.values()}
+                for entity, clusters in entities.items()
             }
             for name, entities in content.items()
         }

@@ -180,9 +180,9 @@ class Pddl(OpenPITask[Mapping[str, PlanningTask], Mapping[str, Written]]):
         return read_tasks(path)
 
     def read_predictions(self, path: Path, gold: Mapping[str, PlanningTask], options: Any) -> Mapping[str, Written]:
-        found = read_official(path, Written)
-        check_ids(path, "task", found, gold)
-        return found
+        written = read_official(path, Written)
+        check_ids(path, "task", written, gold)
+        return written
 
     def evaluate(
         self, gold: Mapping[str, PlanningTask], answers: Mapping[str, Written], options: Any, seed: int

@@ -121,7 +121,7 @@ def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None
     """Refuse two files that do not judge the same entities and steps in the same order; `path` is the second's."""
     check_ids(path, "procedure", second, first)
     for key, entities in second.items():
-        named, expected = ([(item.entity, len(item.steps)) for item in own] for own in (entities, first[key]))
+        named, expected = ([(item.entity, len(item.steps)) for item in judged] for judged in (entities, first[key]))
         if named != expected:
             raise UserError(
                 f"{path}: {key}: got the entities {[name for name, _ in named]}; expected those of the gold file, "
@@ -222,12 +222,12 @@ def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
 def _vector(entities: Sequence[EntitySalience | Count], level: Level, official: bool) -> list[float]:
     values: list[float] = []
     for entity in entities:
-        own: list[float] = [entity.overall] if level == "global" else list(entity.steps)
+        levels: list[float] = [entity.overall] if level == "global" else list(entity.steps)
         if entity.bounded and not official:
-            own = [min(max(value, 0), _HIGHEST) for value in own]
+            levels = [min(max(value, 0), _HIGHEST) for value in levels]
         elif entity.bounded and level == "global":
-            own = [value if 0 <= value <= _HIGHEST else 0 for value in own]
-        values += own
+            levels = [value if 0 <= value <= _HIGHEST else 0 for value in levels]
+        values += levels
     return [*values, 0] if official else values
 
 
@@ -239,19 +239,19 @@ def salience_result(judges: Judges, predictions: Saliences) -> BenchmarkResult:
     detail, headline, measures = {}, {}, []
     bars: dict[str, list[float | None]] = {}
     for name, judge in {**judges.others, "predictions": predictions}.items():
-        found = {
+        agreements = {
             (level, rule): agreement(first, judge, level, official=rule == "official")
             for level in _LEVELS
             for rule in ("official", "corrected")
         }
-        means = ("-" if mean is None else cell(mean) for mean, _ in found.values())
+        means = ("-" if mean is None else cell(mean) for mean, _ in agreements.values())
         rows.append((f"{name} ({scored(len(judge), len(first))})", *means))
-        bars[name] = [found["global", "official"][1].get(key) for key in keys]
+        bars[name] = [agreements["global", "official"][1].get(key) for key in keys]
         detail[name.replace(" ", "_")] = {
             "_".join(form): {"mean": mean, "by_procedure": by_procedure}
-            for form, (mean, by_procedure) in found.items()
+            for form, (mean, by_procedure) in agreements.items()
         }
-        for (level, rule), (mean, by_procedure) in found.items() if name == "predictions" else ():
+        for (level, rule), (mean, by_procedure) in agreements.items() if name == "predictions" else ():
             if rule == "official":
                 headline[f"salience_{level}"] = mean
             if mean is not None:

@@ -217,7 +217,7 @@ def gold_statistics(gold: Procedures) -> tuple[dict[str, Any], Table]:
 
     clusters = [cluster for procedure in gold.values() for cluster in procedure.clusters.values()]
     changed = [step for procedure in gold.values() for states in procedure.states for step in states.steps if step]
-    found = {
+    statistics = {
         "procedures": len(gold),
         "steps": sum(len(procedure.steps) for procedure in gold.values()),
         "entity_clusters": counts([cluster.names for cluster in clusters]),
@@ -226,13 +226,13 @@ def gold_statistics(gold: Procedures) -> tuple[dict[str, Any], Table]:
         "changes": sum(map(len, changed)),
     }
     rows = []
-    for name, value in found.items():
+    for name, value in statistics.items():
         count, *means = value.values() if isinstance(value, dict) else (value, None, None, None)
         rows.append(
             (name.replace("_", " "), count, *(None if number is None else f"{number:.1f}" for number in means))
         )
     columns = ("of the gold file", "n", "mentions", "paraphrases", "names, both")
-    return found, Table.of(columns, rows, "The gold file; mean numbers of names of a cluster")
+    return statistics, Table.of(columns, rows, "The gold file; mean numbers of names of a cluster")
 
 
 MISSING = "missing"
@@ -315,7 +315,7 @@ class Schemata(ListingTask):
             for kind, expanded in kinds.items()
         }
         totals = {
-            form: {level: PrecisionRecall.total(one[level] for one in figures.values()) for level in LEVELS}
+            form: {level: PrecisionRecall.total(levels[level] for levels in figures.values()) for level in LEVELS}
             for form, figures in by_procedure.items()
         }
         bert: dict[str, dict[str, float | None]] = {
@@ -357,7 +357,7 @@ class Schemata(ListingTask):
             for found in f1_measure(
                 f"schemata F1, {level}" + " + expansion" * kinds[kind] + ", corrected" * (not rules[rule]),
                 about,
-                {key: one[f"attributes_{level}"] for key, one in figures.items()},
+                {key: levels[f"attributes_{level}"] for key, levels in figures.items()},
             )
         ]
         return BenchmarkResult({**scores, "schemata": detail}, tables, measures=measures)

@@ -73,8 +73,8 @@ def parse_states(reply: str) -> tuple[str, str]:
     labelled = _LABELLED.search(reply)
     if labelled:
         return labelled[1].strip(), labelled[2].split("\nBefore: ")[0].strip()
-    before, found, after = reply.partition(" before and ")
-    return (before, after.split(" after")[0]) if found else (ERROR, ERROR)
+    before, joint, after = reply.partition(" before and ")
+    return (before, after.split(" after")[0]) if joint else (ERROR, ERROR)
 
 
 def lines_so_far(changes: Sequence[Sequence[GoldState]], replies: Sequence[str]) -> list[list[str]]:
@@ -109,9 +109,9 @@ class States(OpenPITask[GoldStates, Predictions]):
         changes = {key: procedure.changes_by_step for key, procedure in procedures.items()}
 
         def prompt(key: str, number: str, steps: Sequence[str], group: str = "", **about: Any) -> TaskItem:
-            told = {"task": "states", "form": call.form, "goal": procedures[key].goal, "sentence": sentence}
+            fields = {"task": "states", "form": call.form, "goal": procedures[key].goal, "sentence": sentence}
             name = f"{key}/{number}"
-            return conversation("openpi2", name, TRACKING, group=group, steps=steps, replies=(), **told, **about)
+            return conversation("openpi2", name, TRACKING, group=group, steps=steps, replies=(), **fields, **about)
 
         def next_change(key: str, replies: Sequence[str]) -> TaskItem:
             begun = lines_so_far(changes[key], replies)
@@ -143,8 +143,8 @@ class States(OpenPITask[GoldStates, Predictions]):
         }
 
     def read_predictions(self, path: Path, gold: GoldStates, options: Any) -> Predictions:
-        found: dict[str, list[list[StatePair]]] = read_by_step(path, gold, list[StatePair])
-        for key, steps in found.items():
+        predictions: dict[str, list[list[StatePair]]] = read_by_step(path, gold, list[StatePair])
+        for key, steps in predictions.items():
             for place, (step, changes) in enumerate(zip(steps, gold[key], strict=True), start=1):
                 if len(step) != len(changes):
                     raise UserError(
@@ -152,7 +152,7 @@ class States(OpenPITask[GoldStates, Predictions]):
                         f"gold changes of step {place}",
                         remedy="name dev-ranked.json, for whose 1,324 changes the official predictions are",
                     )
-        return found
+        return predictions
 
     def evaluate(self, gold: GoldStates, answers: Predictions, options: Any, seed: int) -> BenchmarkResult:
         """Return accuracy with its interval, officially and with any accepted state, and BERTScore."""
@@ -256,15 +256,15 @@ def score_sentences(
                 next((i for i, sentences in enumerate(entities) if any(text in gold for gold in sentences)), None)
                 for text in said
             ]
-            right, found, predicted = len(fits) - fits.count(None), len({*fits} - {None}), len(said)
+            right, entities_found, predicted = len(fits) - fits.count(None), len({*fits} - {None}), len(said)
         else:
             texts = set(filter(None, map(_plain, said)))
             shared = [texts.intersection(map(_plain, sentences)) for sentences in entities]
-            right, found, predicted = len(set().union(*shared)), sum(map(bool, shared)), len(texts)
+            right, entities_found, predicted = len(set().union(*shared)), sum(map(bool, shared)), len(texts)
         figures.predicted += predicted
         figures.predicted_right += right
         figures.gold += len(entities)
-        figures.gold_found += found
+        figures.gold_found += entities_found
     return figures
 
 

@@ -29,8 +29,8 @@ def by_words(train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], seed:
 
     bags = make_column_transformer(*((CountVectorizer(binary=True, token_pattern=r"\w+"), place) for place in (0, 1)))
     classifier = make_pipeline(bags, AdaBoostClassifier(n_estimators=_STUMPS, random_state=seed))
-    known, new = (np.array([one.changes for one in questions], dtype=object) for questions in (train, asked))
-    classifier.fit(known, [LABELS.index(one.answer) for one in train])
+    known, new = (np.array([question.changes for question in questions], dtype=object) for questions in (train, asked))
+    classifier.fit(known, [LABELS.index(question.answer) for question in train])
     return [LABELS[place] for place in classifier.predict(new)]
 
 
@@ -56,8 +56,8 @@ def by_encoder(
 
     set_seed(seed)  # a new head is drawn
     model, tokenizer = _load(name, paragraph, trained=not train)
-    rows = [[_row(one, tokenizer, paragraph=paragraph) for one in own] for own in (train, asked)]
-    _check_lengths(model.config, [row for own in rows for row in own])
+    rows = [[_row(question, tokenizer, paragraph=paragraph) for question in questions] for questions in (train, asked)]
+    _check_lengths(model.config, [row for questions in rows for row in questions])
     trainer = Trainer(
         model=model,
         args=TrainingArguments(

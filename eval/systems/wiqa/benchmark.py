@@ -209,14 +209,14 @@ def as_sample(question: WiqaQuestion, *, paragraph: bool) -> EventSample:
 def by_topic(asked: Questions, right: Mapping[str, bool], file: Path) -> dict[str, Any]:
     """Return the accuracy of each topic; UserError if the list has no paragraph of the questions."""
     topics = read_topics(file)
-    found = {question.id: topics.get(question.paragraph.removeprefix("propara_"), _UNLISTED) for question in asked}
-    names = sorted({*found.values()}, key=lambda name: (name == _UNLISTED, name))
+    topic_of = {question.id: topics.get(question.paragraph.removeprefix("propara_"), _UNLISTED) for question in asked}
+    names = sorted({*topic_of.values()}, key=lambda name: (name == _UNLISTED, name))
     if names == [_UNLISTED]:
         raise UserError(
             f"{file}: has none of the questions' paragraphs, such as {asked[0].paragraph!r}",
             remedy="give the list of the same release, or leave topics out",
         )
-    return {name: accuracy_of(right[one] for one, topic in found.items() if topic == name) for name in names}
+    return {name: accuracy_of(right[id_] for id_, topic in topic_of.items() if topic == name) for name in names}
 
 
 def topic_table(scores: Mapping[str, Any]) -> Table:

@@ -88,8 +88,8 @@ class WiqaQuestion(LabelQuestion):
     @cached_property
     def changes(self) -> tuple[str, str]:
         """The cause and the effect in the stem; two empty texts if the stem has another form."""
-        found = _STEM.fullmatch(self.stem.strip())
-        return (found[1].strip(), found[2].strip()) if found else ("", "")
+        ends = _STEM.fullmatch(self.stem.strip())
+        return (ends[1].strip(), ends[2].strip()) if ends else ("", "")
 
 
 def read_topics(path: Path) -> dict[str, str]:

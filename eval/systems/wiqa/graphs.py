@@ -129,13 +129,15 @@ class Alignment(GoldRow):
 
 def read_alignments(path: Path, graphs: Mapping[str, Graph]) -> dict[str, Alignment]:
     """Read the alignments of some graphs; UserError if the file is damaged, or does not fit the graphs."""
-    found: dict[str, Alignment] = read_json(path, dict[str, Alignment])
-    check_ids(path, "graph", found, graphs)
-    for name, own in found.items():
+    alignments: dict[str, Alignment] = read_json(path, dict[str, Alignment])
+    check_ids(path, "graph", alignments, graphs)
+    for name, aligned in alignments.items():
         count = len(graphs[name].steps)
-        if not (0 <= own.x < count and 0 <= own.y < count):
-            raise UserError(f"{path}: {name}: got x={own.x}, y={own.y}; expected sentences from 0 to {count - 1}")
-    return found
+        if not (0 <= aligned.x < count and 0 <= aligned.y < count):
+            raise UserError(
+                f"{path}: {name}: got x={aligned.x}, y={aligned.y}; expected sentences from 0 to {count - 1}"
+            )
+    return alignments
 
 
 def explain(graph: Graph, path: tuple[str, ...], alignment: Alignment) -> dict[str, Any] | None:
