@@ -73,7 +73,7 @@ def score(
       d2e score rows outputs.jsonl --gold data/habit --out runs/theirs
     """
     from eval.compare.measures import measures_latex  # imports pandas
-    from eval.systems.run import compare_scored, comparison_text, score_files, write_template
+    from eval.systems.run import compare_scored, score_files, write_template
 
     files += more
     printed = _STDOUT in (json_out, latex)
@@ -91,9 +91,10 @@ def score(
     for warning in (warning for file in scored for warning in file.result.warnings):
         warn(warning)
     first, several = scored[0], len(scored) > 1
-    comparison = compare_scored(scored) if several or latex is not None or plot is not None else None
+    compared = several or latex is not None or plot is not None
+    comparison, text = compare_scored(scored) if compared else (None, "")
     if not printed:
-        click.echo(comparison_text(scored, comparison) if several and comparison else first.result.text)
+        click.echo(text if several else first.result.text)
     if json_out is not None:
         content = first.result.scores
         if several and comparison is not None:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,12 +89,8 @@ def assistant(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text if text.strip() else "…"}
 
 
-def turns(*texts: str) -> Messages:
-    return [(assistant if place % 2 else user)(text) for place, text in enumerate(texts)]
-
-
 def exchanges(pairs: Iterable[tuple[str, str]]) -> Messages:
-    return turns(*chain.from_iterable(pairs))
+    return [message for question, answer in pairs for message in (user(question), assistant(answer))]
 
 
 @dataclass

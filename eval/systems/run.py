@@ -149,14 +149,12 @@ def score_files(
     return [ScoredFile(label, file, benchmark.name, benchmark.score(file, gold, options)) for label, file in pairs]
 
 
-def compare_scored(scored: Sequence[ScoredFile]) -> Comparison:
-    """Compare the files, with paired differences to the first; UserError if they are about other items."""
-    return compare_measures(scored[0].system, {file.label: file.result.measures for file in scored})
-
-
-def comparison_text(scored: Sequence[ScoredFile], comparison: Comparison) -> str:
+def compare_scored(scored: Sequence[ScoredFile]) -> tuple[Comparison, str]:
+    """Return paired differences to the first file, and their text; UserError if the files are about other items."""
+    comparison = compare_measures(scored[0].system, {file.label: file.result.measures for file in scored})
     runs = [file.result.as_run(file.file, file.label) for file in scored if isinstance(file.result, RowsResult)]
-    return terminal_text(compare_runs(runs) if runs else comparison)
+    runs = runs if len(scored) > 1 else []
+    return comparison, terminal_text(compare_runs(runs) if runs else comparison)
 
 
 def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:

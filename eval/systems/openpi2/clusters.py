@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from d2e_sft.util.table import Table
 from eval.run.task import TaskItem
@@ -60,8 +60,8 @@ Clustering = list[list[str]]
 Groups = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]
 
 
-def _dict_of_entities(value: Any) -> Any:
-    return {"": value} if isinstance(value, list) else value
+# Names of entities, which the files list, are under the empty name.
+_BY_ENTITY = BeforeValidator(lambda value: {"": value} if isinstance(value, list) else value)
 
 
 class ToCluster(GoldRow):
@@ -73,18 +73,15 @@ class ToCluster(GoldRow):
 
     goal: str
     steps: tuple[str, ...]
-    names: dict[str, tuple[str, ...]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities_flattened"))
-
-    @field_validator("names", mode="before")
-    @classmethod
-    def _of_entities(cls, value: Any) -> Any:
-        return {"": list(dict.fromkeys(value))} if isinstance(value, list) else value
+    names: Annotated[dict[str, tuple[str, ...]], _BY_ENTITY] = Field(
+        validation_alias=AliasChoices("entity_attr_dict", "entities_flattened")
+    )
 
 
 class _LabelledGroups(GoldRow):
-    groups: dict[str, list[Any]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities"))
-
-    _of_entities = field_validator("groups", mode="before")(_dict_of_entities)
+    groups: Annotated[dict[str, list[Any]], _BY_ENTITY] = Field(
+        validation_alias=AliasChoices("entity_attr_dict", "entities")
+    )
 
 
 def read_gold_groups(path: Path) -> Groups:
@@ -210,7 +207,7 @@ def ask_entity_clusters(
     asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, repeat: int, seed: int
 ) -> dict[str, dict[str, Clustering]]:
     """Cluster each procedure's entities by the answers of one `repeat`; names that are alike are merged first."""
-    merged = {key: merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
+    merged = {key: merge_alike(list(dict.fromkeys(procedure.names[""]))) for key, procedure in procedures.items()}
     asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
     answers = _ask_clusters(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
     clusters = {

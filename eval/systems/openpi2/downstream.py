@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from d2e_sft.data.chat_template import CUED, ChatEncoder, Form, Messages
-from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 from eval.run.task import TaskItem
-from eval.systems.asking import Asker, ask_by_turns, conversation, wording
+from eval.systems.asking import Asker, ask_by_turns, conversation
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.crepe import gold as crepe
 from eval.systems.crepe.gold import LABELS, LESS, MORE, CrepeProcedure, EntityChange
@@ -28,6 +27,7 @@ from eval.systems.openpi2.states import parse_change, parse_sentences
 from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell, mean
 
 _NO_CHANGE = "There will be no change."  # as OpenPI's training rows say it
+_TRAINED = "openpi2/prompts/trained"
 _TOKENS = 16
 _TRAINED_TOKENS = 400  # 23,681 changes in 3,216 training steps: seven a step, of about 15 tokens
 _LABEL = re.compile(r"(equally|less|more) likely", re.IGNORECASE)
@@ -237,17 +237,9 @@ class CrepeStates(OpenPITask[Any, Any]):
     """What the steps of CREPE's procedures change; kept for `--bench crepe`, nothing is scored."""
 
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
-        texts: Any = wording("openpi2/prompts/tracking")["trained"]
-        row = prompt_turns(texts["prompt"], texts["system"], texts["question"])
         steps = {key: procedure.steps for key, procedure in crepe_procedures(call).items()}
         chats = [
-            TaskItem(
-                "openpi2",
-                f"{key}/{count}",
-                row.messages(" ".join(listed[:count])),
-                row.messages(""),
-                group="crepe-states",
-            )
+            conversation("openpi2", f"{key}/{count}", _TRAINED, group="crepe-states", steps=listed[:count])
             for key, listed in steps.items()
             for count in range(1, len(listed) + 1)
         ]

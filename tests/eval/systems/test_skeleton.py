@@ -13,7 +13,7 @@ from d2e_sft.util.errors import UserError
 from eval.run.options import EvalOptions
 from eval.run.task import TaskItem
 from eval.score.measures import read_measures
-from eval.systems.asking import ask_by_turns, turns
+from eval.systems.asking import ask_by_turns, assistant, exchanges, user
 from eval.systems.benchmark import BenchmarkCall, BenchmarkOptions
 from eval.systems.labels import LabelScoreOptions
 from eval.systems.reading import file_in, read_lines
@@ -104,12 +104,12 @@ def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> Non
         asker,
         "turn-{:02}",
         {"long": 2, "short": 1, "none": 0},
-        lambda key, said: TaskItem("d", key, turns("go", *said), []),
+        lambda key, said: TaskItem("d", key, [user("go"), *map(assistant, said)], []),
         seed=3,
     )
     assert replies == {"long": ["turn-01 long", "turn-02 long"], "short": ["turn-01 short"], "none": []}
     asked = {name: [chat.messages for chat in chats] for name, chats in asker.asked.items()}
-    assert asked == {"turn-01": [turns("go"), turns("go")], "turn-02": [turns("go", "turn-01 long")]}
+    assert asked == {"turn-01": [[user("go")], [user("go")]], "turn-02": [exchanges([("go", "turn-01 long")])]}
     assert asker.sampling == {"turn-01": (0.0, 3), "turn-02": (0.0, 3)}
 
 
