@@ -275,7 +275,8 @@ def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) 
             filled(request.texts["user"], step=step, way=way, opens=step == asked[0][0], **fields, **view)
             for view in ({"given": given, **now}, {"hidden": True, "given": (), **dict.fromkeys(now, "(not shown)")})
         )
-        turns.append(CrepeTurn(shown, hidden, f"/step{step}{way and f'/{way}'}" if len(asked) > 1 else ""))
+        name = "" if request.prompt == "text_at_once" else f"/step{step}" + f"/{way}" * bool(way)
+        turns.append(CrepeTurn(shown, hidden, name))
     return turns
 
 
