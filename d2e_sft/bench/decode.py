@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from d2e_sft.bench.harness import Measurement, Row, in_turns, open_model, rows_table, share_of_equals
+from d2e_sft.bench.harness import Measurement, Row, in_turns, open_model
 from d2e_sft.bench.train import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
@@ -27,7 +27,6 @@ from d2e_sft.decoding.pairs import TokenPair, finished, token_pairs
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import say
 
 ALPHA = 0.5  # guidance_scale 2
@@ -46,7 +45,7 @@ def bench_decoding(
     in_vllm: bool = False,
     device: torch.device | None = None,
 ) -> list[Row]:
-    """Measure every combination of lengths and batches, in this process or in vLLM; see `decoding_row`."""
+    """Measure every combination of lengths and batches, in this process or in vLLM; see `decoding_rows`."""
     for length in prompts:
         if length <= PREFIX + QUESTION:
             raise UserError(
@@ -60,35 +59,34 @@ def bench_decoding(
         measure = partial(_measure, open_model(name, on, dtype).eval(), repeats=repeats, compiled=compiled)
     rows = []
     for length, batch, new in product(prompts, batches, new_tokens):
-        rows.append(measure(length, batch, new))
-        say(f"prompt {length}, batch {batch}, {new} new: {rows[-1]['debiased_to_plain']} × plain", err=True)
+        rows += measure(length, batch, new)
+        say(f"prompt {length}, batch {batch}, {new} new: measured", err=True)
     return rows
 
 
-def _measure(model: Any, length: int, batch: int, new: int, repeats: int, compiled: bool = False) -> Row:
+def _measure(model: Any, length: int, batch: int, new: int, repeats: int, compiled: bool = False) -> list[Row]:
     pairs = random_pairs(length, batch, model.config.get_text_config().vocab_size)
     *_, measured = in_turns(decoding_engines(model, pairs, new, compiled=compiled), repeats, model.device)
-    return decoding_row(measured, length, batch, new)
+    return decoding_rows(measured, prompt=length, batch=batch, new_tokens=new)
 
 
-def decoding_row(measured: Mapping[str, Measurement], prompt: int, batch: int, new_tokens: int) -> Row:
-    """Return milliseconds of a whole batch and their ratios; None for an engine that was not measured.
+def decoding_rows(measured: Mapping[str, Measurement], **facts: Any) -> list[Row]:
+    """Return a row for each engine, with the milliseconds of a whole batch.
 
-    `plain_ms` is the same engine with α = 0, which shares prefixes, too. `same_tokens` is the share of debiased
-    answers that equal guidance's token for token.
+    `plain` is the same engine with α = 0, which shares prefixes, too. `same` is the share of answers that equal those
+    of transformers' engine token for token.
     """
-    ms = {name: 1000 * one.cost.clock_s for name, one in measured.items()}
-    row: Row = {"prompt": prompt, "batch": batch, "new_tokens": new_tokens}
-    row |= {f"{name}_ms": round(ms[name], 1) if name in ms else None for name in _ENGINES}
-    row |= {f"{name}_cpu_ms": round(1000 * one.cost.cpu_s, 1) for name, one in measured.items()}
-    row["debiased_to_plain"] = round(ms["debiased"] / ms["plain"], 3)
-    if "guidance" in ms:
-        row["debiased_to_guidance"] = round(ms["debiased"] / ms["guidance"], 3)
-        row["same_tokens"] = share_of_equals(measured["debiased"].result, measured["guidance"].result)
-    return row
+    bases = {name: measured.get(name) for name in ("plain", "guidance")}
+    rows = []
+    for name, measurement in measured.items():
+        peer = measured.get(_PEERS.get(name, ""))
+        rows.append(
+            measurement.row(bases, **facts, variant=name, same=None if peer is None else measurement.same_as(peer))
+        )
+    return rows
 
 
-def _in_vllm(name: str, dtype: str, longest: int, repeats: int) -> Callable[[int, int, int], Row]:
+def _in_vllm(name: str, dtype: str, longest: int, repeats: int) -> Callable[[int, int, int], list[Row]]:
     """Load an engine, and return what measures one combination on it, each run from an empty prefix cache."""
     from d2e_sft.vllm.engine import require_vllm
 
@@ -97,7 +95,7 @@ def _in_vllm(name: str, dtype: str, longest: int, repeats: int) -> Callable[[int
 
     llm = offline.load_llm(name, dtype=dtype, max_model_len=longest, enable_prefix_caching=True)
 
-    def measure(length: int, batch: int, new_tokens: int) -> Row:
+    def measure(length: int, batch: int, new_tokens: int) -> list[Row]:
         pairs = random_pairs(length, batch, llm.llm_engine.vllm_config.model_config.get_vocab_size())
         resubmitted: list[int] = []
 
@@ -109,8 +107,9 @@ def _in_vllm(name: str, dtype: str, longest: int, repeats: int) -> Callable[[int
             return [output.tokens for output in outputs]
 
         engines = {"plain": partial(decode, 0.0), "debiased": partial(decode, ALPHA)}
-        *_, measured = in_turns(engines, repeats, torch.device("cpu"))
-        return {**decoding_row(measured, length, batch, new_tokens), "resubmissions": sum(resubmitted)}
+        *_, measured = in_turns(engines, repeats, torch.device("cpu"), by_clock=True)
+        plain, debiased = decoding_rows(measured, prompt=length, batch=batch, new_tokens=new_tokens)
+        return [plain, {**debiased, "resubmissions": sum(resubmitted)}]
 
     return measure
 
@@ -121,7 +120,7 @@ def random_pairs(length: int, batch: int, vocabulary: int) -> list[TokenPair]:
     return token_pairs([row["original"] for row in rows], [row["imagined"] for row in rows])
 
 
-_ENGINES = ("plain", "debiased", "guidance", "transformers_plain")
+_PEERS = {"plain": "transformers_plain", "debiased": "guidance"}
 
 
 def decoding_engines(
@@ -154,29 +153,12 @@ def decoding_engines(
         negative = {"negative_prompt_ids": ids, "negative_prompt_attention_mask": torch.ones_like(ids)}
         return transformers(guidance_scale=1 / (1 - ALPHA), **negative)
 
-    return dict(zip(_ENGINES, (partial(ours, 0.0), partial(ours, ALPHA), guidance, transformers), strict=True))
-
-
-# column → field and format
-_DECODING = {
-    "shape": ("shape", "{}"),
-    "prompt": ("prompt", "{}"),
-    "batch": ("batch", "{}"),
-    "new": ("new_tokens", "{}"),
-    "plain ms": ("plain_ms", "{:,.0f}"),
-    "debiased ms": ("debiased_ms", "{:,.0f}"),
-    "guidance ms": ("guidance_ms", "{:,.0f}"),
-    "debiased / plain": ("debiased_to_plain", "{:.2f}"),
-    "debiased / guidance": ("debiased_to_guidance", "{:.2f}"),
-    "transformers' plain ms": ("transformers_plain_ms", "{:,.0f}"),
-    "same tokens as guidance": ("same_tokens", "{:.0%}"),
-    "resubmissions": ("resubmissions", "{}"),
-    "/ roofline": ("debiased_to_roofline", "{:.1f}"),
-}
-
-
-def decoding_table(rows: Sequence[Row]) -> Table:
-    return rows_table(_DECODING, rows, keys=3)
+    return {
+        "plain": partial(ours, 0.0),
+        "debiased": partial(ours, ALPHA),
+        "guidance": guidance,
+        "transformers_plain": transformers,
+    }
 
 
 # Variant of `d2e bench samples` → whether weights are reordered, and the batch size; the first is the reference.
@@ -208,46 +190,19 @@ def bench_samples(name: str, samples: Sequence[EventSample], decoding: DecodingC
 def answer_rows(variants: Variants, pairs: Sequence[TokenPair], repeats: int, device: torch.device) -> list[Row]:
     """Run variants that answer the prompts of all samples in turns; returns a row for each.
 
-    Rates are per second of the processor, on a GPU of the clock. `to_first` is how many times as many samples a second
-    as the first variant, the median over the turns; `same` is the share of answers that equal its token for token.
+    Rates are per second of the processor, on a GPU of the clock. `same` is the share of answers that equal the first
+    variant's token for token.
     """
-    on_cpu = device.type == "cpu"
-    *_, measured = in_turns(variants, repeats, device, warm_up=not on_cpu)
+    *_, measured = in_turns(variants, repeats, device, warm_up=device.type != "cpu")
     first = next(iter(measured.values()))
     prompts = sum(len(pair.original) + len(pair.imagined or ()) for pair in pairs)
-    rows: list[Row] = []
-    for variant, one in measured.items():
-        seconds, of_first = (
-            [cost.cpu_s if on_cpu else cost.clock_s for cost in taken.costs] for taken in (one, first)
-        )
-        per_s, answers = 1 / statistics.median(seconds), one.result
-        rows.append(
-            {
-                "variant": variant,
-                "samples": len(answers),
-                "cpu_s": round(one.cost.cpu_s, 2),
-                "clock_s": round(one.cost.clock_s, 3),
-                "samples_per_s": round(len(answers) * per_s, 3),
-                "tokens_per_s": round((prompts + len([*chain(*answers)])) * per_s, 1),
-                "to_first": round(statistics.median(a / b for a, b in zip(of_first, seconds, strict=True)), 3),
-                "same": share_of_equals(answers, first.result),
-            }
-        )
+    rows = []
+    for variant, measurement in measured.items():
+        seconds, answers = statistics.median(measurement.seconds), measurement.result
+        rates = {
+            "samples_per_s": round(len(answers) / seconds, 3),
+            "tokens_per_s": round((prompts + len([*chain(*answers)])) / seconds, 1),
+        }
+        facts = {"variant": variant, "samples": len(answers), "same": measurement.same_as(first)}
+        rows.append({**measurement.row({"first": first}, **facts), **rates})
     return rows
-
-
-_SAMPLES = {
-    "shape": ("shape", "{}"),
-    "task": ("task", "{}"),
-    "variant": ("variant", "{}"),
-    "samples": ("samples", "{:,}"),
-    "CPU s": ("cpu_s", "{:,.1f}"),
-    "samples / s": ("samples_per_s", "{:.2f}"),
-    "tokens / s": ("tokens_per_s", "{:,.0f}"),
-    "× first": ("to_first", "{:.2f}"),
-    "same answers": ("same", "{:.1%}"),
-}
-
-
-def samples_table(rows: Sequence[Row]) -> Table:
-    return rows_table(_SAMPLES, rows, keys=3 if rows and "shape" in rows[0] else 1)

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from d2e_sft.bench.decode import answer_rows, bench_decoding, decoding_table, random_pairs, samples_table
-from d2e_sft.bench.harness import Report, Row, open_model, versions
+from d2e_sft.bench.decode import answer_rows, bench_decoding, random_pairs
+from d2e_sft.bench.harness import Report, Row, open_model, rows_table, versions
 from d2e_sft.bench.peers import trl_is_missing
-from d2e_sft.bench.train import PREFIX, QUESTION, bench_training, step_table, synthetic_rows
+from d2e_sft.bench.train import PREFIX, QUESTION, bench_training, synthetic_rows
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import Precision
 from d2e_sft.decoding.generation import generate
@@ -158,13 +158,8 @@ class _GpuBench:
             f"shape:{shape}", contexts=[context], samples=samples, unshared_samples=0, device=self.device, **options
         ):
             used = round(1e12 * row["tflops_per_s"] / self.peaks.best_flops, 4)
-            yield {
-                "shape": shape,
-                "case": case,
-                **row,
-                "precision": options["precision"],
-                "model_flop_utilisation": used,
-            }
+            facts = {"precision": options["precision"], "model_flop_utilisation": used}
+            yield {"shape": shape, "case": case, **row, **facts}
 
     def _evaluate(self, shape: str) -> Iterator[Row]:
         """Decode prompts debiased in batches that wait for their longest answer, and with refill as `d2e eval`."""
@@ -206,21 +201,22 @@ class _GpuBench:
 
     def _answers(self, task: str, shape: str, variants: Any, pairs: Sequence[TokenPair]) -> Iterator[Row]:
         for row in answer_rows(variants, pairs, 2, self.device):
-            yield {"shape": shape, "task": task, **row, "dtype": self.sizes.precision}
+            yield {"shape": shape, "case": task, **row, "dtype": self.sizes.precision}
 
     def _decode(self, shape: str, batch: int) -> Iterator[Row]:
         sizes = self.sizes
         lengths: dict[str, Any] = {"prompts": [sizes.prompt], "batches": [batch], "new_tokens": [sizes.new_tokens]}
-        (row,) = bench_decoding(f"shape:{shape}", **lengths, repeats=2, dtype=sizes.precision, device=self.device)
+        options: dict[str, Any] = {"repeats": 2, "dtype": sizes.precision, "device": self.device}
         floor = 1000 * self._decoding_floor(shape, batch)
-        yield {
-            "shape": shape,
-            **row,
-            "dtype": sizes.precision,
-            "new_tokens_per_s": round(1000 * batch * sizes.new_tokens / row["debiased_ms"], 1),
-            "roofline_ms": round(floor, 3),
-            "debiased_to_roofline": round(row["debiased_ms"] / floor, 2),
-        }
+        for row in bench_decoding(f"shape:{shape}", **lengths, **options):
+            yield {
+                "shape": shape,
+                **row,
+                "dtype": sizes.precision,
+                "tokens_per_s": round(1000 * batch * sizes.new_tokens / row["clock_ms"], 1),
+                "roofline_ms": round(floor, 3),
+                "to_roofline": round(row["clock_ms"] / floor, 2),
+            }
 
     def _decoding_floor(self, shape: str, batch: int) -> float:
         """Return the least seconds of plain decoding: the prompts' arithmetic, and all weights read per new token."""
@@ -244,15 +240,11 @@ def gpu_text(report: Report, write: Callable[[Table], str]) -> str:
     origin = "its data sheet's" if facts["data_sheet_flops"] else "measured on a large product"
     packages = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     rows = [row for rows in report.rows.values() for row in rows]
-    tables = (
-        (step_table, [row for row in rows if "engine" in row]),
-        (samples_table, [row for row in rows if "task" in row]),
-        (decoding_table, [row for row in rows if "roofline_ms" in row]),
-    )
+    kinds = ([row for row in rows if key in row] for key in ("tflops_per_s", "samples_per_s", "roofline_ms"))
     lines = [
         f"{facts['device']}: {(facts['data_sheet_flops'] or facts['flops']) / 1e12:,.1f} TFLOP/s {origin}, "
         f"{facts['bytes_per_s'] / 1e9:,.0f} GB/s copying; {packages}",
-        *(write(make_table(shown)) for make_table, shown in tables if shown),
+        *(write(rows_table(of_kind)) for of_kind in kinds if of_kind),
         *(f"skipped: {case}: {reason}" for case, reason in report.skipped.items()),
         f"{report.seconds:.0f} s in all",
     ]

@@ -31,6 +31,7 @@ from d2e_sft.util.terminal import say
 
 Name = TypeVar("Name")
 Row = dict[str, Any]
+Columns = Mapping[str, tuple[str, str]]
 _PAUSE = 0.02  # seconds between two looks at a process's memory
 
 
@@ -45,11 +46,15 @@ class Cost:
 
 @dataclass
 class Measurement:
-    """A variant's cost in each timed turn, its peak of memory, and its last result."""
+    """A variant's cost in each timed turn, its peak of memory, and its last result.
+
+    Ratios are of processor time, since other work on a machine changes the clock more; with `by_clock` of the clock's.
+    """
 
     costs: list[Cost] = field(default_factory=list)
     peak_mb: float | None = None
     result: Any = None
+    by_clock: bool = False
 
     @property
     def cost(self) -> Cost:
@@ -62,6 +67,30 @@ class Measurement:
             peak,
         )
 
+    @property
+    def seconds(self) -> list[float]:
+        return [cost.clock_s if self.by_clock else cost.cpu_s for cost in self.costs]
+
+    def ratio_to(self, base: Measurement) -> float:
+        """Return the time relative to another variant's, the median over the turns."""
+        return statistics.median(a / b for a, b in zip(self.seconds, base.seconds, strict=True))
+
+    def same_as(self, other: Measurement) -> float:
+        """Return the share of results that equal another variant's."""
+        pairs = zip(self.result, other.result, strict=True)
+        return sum(a == b for a, b in pairs) / len(self.result)
+
+    def row(self, bases: Mapping[str, Measurement | None], **facts: Any) -> Row:
+        """Return facts and figures as a row; `to_NAME` is the ratio to a base that was measured."""
+        cost = self.cost
+        return {
+            **facts,
+            "clock_ms": round(1000 * cost.clock_s, 1),
+            "cpu_ms": round(1000 * cost.cpu_s, 1),
+            "peak_mb": None if cost.peak_mb is None else round(cost.peak_mb, 1),
+            **{f"to_{name}": round(self.ratio_to(base), 3) for name, base in bases.items() if base is not None},
+        }
+
 
 def in_turns(
     variants: Mapping[Name, Callable[[], Any]],
@@ -71,13 +100,15 @@ def in_turns(
     prepare: Callable[[Name], object] = lambda name: None,
     memory: Callable[[], PeakMemory] | None = None,
     warm_up: bool = True,
+    by_clock: bool = False,
 ) -> Iterator[dict[Name, Measurement]]:
     """Run the variants in turns, after an untimed one to `warm_up`; yields the measurements so far after each turn.
 
     A variant that returns a `Cost` has measured itself. `prepare` is called before each run, and does not count.
-    `memory` gives the meter of a variant's first turn; None measures no memory.
+    `memory` gives the meter of a variant's first turn; None measures no memory. Variants whose work
+    is in other processes are compared `by_clock`.
     """
-    measured = {name: Measurement() for name in variants}
+    measured = {name: Measurement(by_clock=by_clock or device.type != "cpu") for name in variants}
     with frozen_heap():
         for turn in range(repeats + warm_up):
             for name, run in variants.items():
@@ -125,18 +156,52 @@ def _peak_of(process: int) -> int:
         return 0
 
 
-def share_of_equals(left: Sequence[Any], right: Sequence[Any]) -> float:
-    return sum(a == b for a, b in zip(left, right, strict=True)) / len(left)
+# Column → field of a row and its format; the first ones name a row.
+_NAMES = {
+    "shape": ("shape", "{}"),
+    "case": ("case", "{}"),
+    "context": ("context", "{}"),
+    "prompt": ("prompt", "{}"),
+    "batch": ("batch", "{}"),
+    "new": ("new_tokens", "{}"),
+    "samples": ("samples", "{:,}"),
+    "variant": ("variant", "{}"),
+    "view gradients": ("view_gradients", "{}"),
+}
+_FIGURES = {
+    "unrefined": ("unrefined", "{}"),
+    "tokens": ("tokens", "{:,}"),
+    "ms": ("clock_ms", "{:,.0f}"),
+    "± ms": ("half_spread_ms", "{:,.0f}"),
+    "CPU ms": ("cpu_ms", "{:,.0f}"),
+    "MB": ("peak_mb", "{:,.0f}"),
+    "/ sft": ("to_sft", "{:.2f}"),
+    "floor": ("floor_ratio", "{:.2f}"),
+    "/ sft_plain": ("to_sft_plain", "{:.2f}"),
+    "/ trl": ("to_trl", "{:.2f}"),
+    "/ plain": ("to_plain", "{:.2f}"),
+    "/ guidance": ("to_guidance", "{:.2f}"),
+    "/ first": ("to_first", "{:.2f}"),
+    "/ roofline": ("to_roofline", "{:.1f}"),
+    "samples/s": ("samples_per_s", "{:.2f}"),
+    "tokens/s": ("tokens_per_s", "{:,.0f}"),
+    "MFU": ("model_flop_utilisation", "{:.1%}"),
+    "same answers": ("same", "{:.1%}"),
+    "resubmissions": ("resubmissions", "{}"),
+}
 
 
-Columns = Mapping[str, tuple[str, str]]  # name → field of a row and its format, such as ("plain_ms", "{:,.0f}")
-
-
-def rows_table(columns: Columns, rows: Sequence[Mapping[str, Any]], *, keys: int = 1) -> Table:
-    """Return the rows as a table, without columns that have no value."""
-    shown = {name: column for name, column in columns.items() if any(row.get(column[0]) is not None for row in rows)}
+def rows_table(
+    rows: Sequence[Mapping[str, Any]], columns: Columns | None = None, *, notes: Sequence[str] = ()
+) -> Table:
+    """Return the rows as a table, without columns that have no value; None takes the columns of all benches."""
+    shown = {
+        name: column
+        for name, column in ({**_NAMES, **_FIGURES} if columns is None else columns).items()
+        if any(row.get(column[0]) is not None for row in rows)
+    }
     cells = [["" if row.get(key) is None else form.format(row[key]) for key, form in shown.values()] for row in rows]
-    return Table.of(list(shown), cells, keys=keys)
+    return Table.of(list(shown), cells, notes=notes, keys=max(len(shown.keys() & _NAMES.keys()), 1))
 
 
 @dataclass

@@ -11,11 +11,10 @@ import json
 import os
 import platform
 import random
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,25 +24,8 @@ import torch
 from d2e_sft import __version__
 from d2e_sft.bench import peers
 from d2e_sft.bench.decode import ALPHA, decoding_engines, random_pairs
-from d2e_sft.bench.harness import (
-    Measurement,
-    Report,
-    Row,
-    cost_of_process,
-    in_turns,
-    rows_table,
-    share_of_equals,
-    versions,
-)
-from d2e_sft.bench.train import (
-    PREFER,
-    SFT,
-    Case,
-    StepBench,
-    engines_of,
-    synthetic_pairs,
-    synthetic_rows,
-)
+from d2e_sft.bench.harness import Measurement, Report, Row, cost_of_process, in_turns, rows_table, versions
+from d2e_sft.bench.train import PREFER, SFT, StepBench, engines_of, synthetic_pairs, synthetic_rows
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.data.prompts import candidate_responses, load_prompt_set
@@ -124,9 +106,9 @@ class TableBench:
         bench = StepBench.of(self.model, precision)
         rows = synthetic_rows(count, self.sizes.context, bench.vocabulary)
         rows = synthetic_pairs(rows, bench.vocabulary) if prefers else rows
-        cases = [Case(engine, sections[engine.name]) for engine in engines if engine.name in sections]
-        *_, measured = bench.measure(cases, rows, self.sizes.repeats)
-        return {case.engine.name: one for case, one in measured.items()}
+        chosen = [replace(engine, d2e=sections[engine.name]) for engine in engines if engine.name in sections]
+        *_, measured = bench.measure(chosen, rows, self.sizes.repeats)
+        return {engine.name: measurement for engine, measurement in measured.items()}
 
     def decoding(self) -> Iterator[Row]:
         """Yield an answer of a fixed length, plainly and debiased, for each batch size."""
@@ -261,24 +243,23 @@ def _row(
 ) -> Row:
     """Return a line of the table; without a peer, `why` says what is missing.
 
-    Seconds are divided by `each`, the samples that share them. `ratio` is processor time relative to the peer's, the
-    median over the turns; `same` the share of results that equal the peer's, if both should give the same.
+    Seconds are divided by `each`, the samples that share them. `ratio` is the time relative to the peer's, `same` the
+    share of results that equal the peer's, if both should give the same.
     """
-
-    def shared(one: Measurement) -> dict[str, Any]:
-        cost = one.cost
-        return {"clock_s": cost.clock_s / each, "cpu_s": cost.cpu_s / each, "peak_mb": cost.peak_mb}
-
-    row: Row = {"task": task, "ours": shared(measured[ours]), "peer": peer}
-    if theirs not in measured:
-        return {**row, "theirs": None, "ratio": None, "same": None, "why": why or ""}
-    one, other = measured[ours], measured[theirs]
+    us, other = measured[ours], measured.get(theirs)
+    shared = [
+        None if cost is None
+        else {"clock_s": cost.clock_s / each, "cpu_s": cost.cpu_s / each, "peak_mb": cost.peak_mb}
+        for cost in (us.cost, None if other is None else other.cost)
+    ]  # fmt: skip
     return {
-        **row,
-        "theirs": shared(other),
-        "ratio": statistics.median(a.cpu_s / b.cpu_s for a, b in zip(one.costs, other.costs, strict=True)),
-        "same": share_of_equals(one.result, other.result) if same else None,
-        "why": "",
+        "task": task,
+        "ours": shared[0],
+        "peer": peer,
+        "theirs": shared[1],
+        "ratio": None if other is None else us.ratio_to(other),
+        "same": us.same_as(other) if same and other is not None else None,
+        "why": (why or "") if other is None else "",
     }
 
 
@@ -365,8 +346,7 @@ def table_of(report: Report) -> Table:
         f"{facts['machine']}, {threads}, {report.date}; {facts['model']}; {packages}.",
         *(f"Not measured: {name} ({reason})." for name, reason in report.skipped.items()),
     ]
-    table = rows_table(_COLUMNS, rows)
-    return Table(table.frame, table.caption, notes, table.keys)
+    return rows_table(rows, _COLUMNS, notes=notes)
 
 
 def _build(descriptions: Sequence[Path], out: Path) -> None:

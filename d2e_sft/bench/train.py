@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
 from d2e_sft.bench import peers
-from d2e_sft.bench.harness import Measurement, Row, in_turns, open_model, rows_table
+from d2e_sft.bench.harness import Measurement, Row, in_turns, open_model
 from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model import collation
@@ -33,7 +33,6 @@ from d2e_sft.objective.attach import step as objective_step
 from d2e_sft.objective.chunks import sum_in_chunks
 from d2e_sft.objective.objectives import AnswerTokens
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import say
 
 SFT = D2ESection(debias=False, distill=False)
@@ -44,13 +43,13 @@ Packing = Literal["batched", "shared_prefix", "shared_batch"]
 Step = Callable[[], Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StepEngine:
     """One way to compute a step's loss, which is summed over the answer tokens.
 
     Attributes:
         baseline: The SFT engine that shares the same prefixes.
-        make: Makes the step of a model, rows and settings; it does not count.
+        make: Makes the step of a model, rows and settings (`d2e` when it is measured); it does not count.
         layout: None: rows of one view each, without a collator that lays them out.
         is_peer: It belongs to another library, and is measured with both groups of engines.
     """
@@ -61,6 +60,7 @@ class StepEngine:
     layout: Packing | None = None
     is_sft: bool = False
     is_peer: bool = False
+    d2e: D2ESection = field(default_factory=lambda: SFT)
 
     @property
     def packed(self) -> bool:
@@ -218,14 +218,6 @@ def engines_of(precision: Precision, *, trl: bool, prefers: bool, only: Sequence
     return [engine for engine in engines if engine.name in wanted]
 
 
-@dataclass(frozen=True, eq=False)
-class Case:
-    """An engine and the settings of its step."""
-
-    engine: StepEngine
-    d2e: D2ESection
-
-
 @dataclass(frozen=True)
 class StepBench:
     """What all steps of a measurement share; `attention` is that of packed rows."""
@@ -247,9 +239,11 @@ class StepBench:
     def vocabulary(self) -> int:
         return int(self.model.config.get_text_config().vocab_size)
 
-    def measure(self, cases: Sequence[Case], rows: Rows, repeats: int) -> Iterator[dict[Case, Measurement]]:
-        """Run a step of each case in turns, first for their memory; yields the measurements so far."""
-        steps = {case: self.step(case, rows) for case in cases}
+    def measure(
+        self, engines: Sequence[StepEngine], rows: Rows, repeats: int
+    ) -> Iterator[dict[StepEngine, Measurement]]:
+        """Run a step of each engine in turns, first for their memory; yields the measurements so far."""
+        steps = {engine: self.step(engine, rows) for engine in engines}
 
         def memory() -> PeakMemory:
             self.memory.reset()
@@ -261,14 +255,14 @@ class StepBench:
                 self._check_same_losses(measured)
             yield measured
 
-    def prepare(self, case: Case) -> None:
+    def prepare(self, engine: StepEngine) -> None:
         """Set the attention of an engine, without gradients of an earlier step."""
-        self.model.set_attn_implementation(self.attention if case.engine.packed else "sdpa")
+        self.model.set_attn_implementation(self.attention if engine.packed else "sdpa")
         self.model.zero_grad(set_to_none=True)
 
-    def step(self, case: Case, rows: Rows) -> Callable[[], float]:
-        """Return a case's forward and backward, which returns the loss."""
-        loss_of = case.engine.make(self.model, rows, case.d2e)
+    def step(self, engine: StepEngine, rows: Rows) -> Callable[[], float]:
+        """Return an engine's forward and backward, which returns the loss."""
+        loss_of = engine.make(self.model, rows, engine.d2e)
         scaler = torch.amp.GradScaler(self.model.device.type, enabled=self.precision == "float16")
 
         def step() -> float:
@@ -279,28 +273,26 @@ class StepBench:
 
         return step
 
-    def _check_same_losses(self, measured: Mapping[Case, Measurement]) -> None:
+    def _check_same_losses(self, measured: Mapping[StepEngine, Measurement]) -> None:
         """Reject engines that compute different losses: a fast wrong one would win."""
         tolerance = 1e-4 if self.precision == "float32" else 2e-2
         for is_sft in (True, False):
-            losses = [one.result for case, one in measured.items() if case.engine.is_sft == is_sft]
+            losses = [measurement.result for engine, measurement in measured.items() if engine.is_sft == is_sft]
             highest = max(losses, default=0)
             if not highest - min(losses, default=0) <= tolerance * abs(highest):  # NaN fails this, too
-                named = {(case.engine.name, case.d2e.view_gradients): one.result for case, one in measured.items()}
+                named = {
+                    (engine.name, engine.d2e.view_gradients): measurement.result
+                    for engine, measurement in measured.items()
+                }
                 raise UserError(f"the engines disagree on the loss: {named}", "report it with this line")
 
 
-def cases_of(engines: Sequence[StepEngine], *, shared: bool, prefers: bool = False) -> list[Case]:
-    """Return the cases of engines that do or do not share their samples' prefix; a peer's are in both groups."""
+def in_each_setting(engines: Sequence[StepEngine], *, prefers: bool = False) -> list[StepEngine]:
+    """Return the engines with the settings they are measured in: those of D²E with each choice of gradients."""
     objective = (
         [PREFER] if prefers else [D2ESection(view_gradients=gradients) for gradients in get_args(ViewGradients)]
     )
-    return [
-        Case(engine, d2e)
-        for engine in engines
-        if engine.is_peer or engine.shares_samples == shared
-        for d2e in ([SFT] if engine.is_sft else objective)
-    ]
+    return [replace(engine, d2e=d2e) for engine in engines for d2e in ([SFT] if engine.is_sft else objective)]
 
 
 def bench_training(
@@ -324,21 +316,21 @@ def bench_training(
     the number. The refined view of a share `unrefined` of the samples is the original one.
     """
     prefers = objective == "prefer"
-    chosen = engines_of(precision, trl=trl, prefers=prefers, only=engines)
+    chosen = in_each_setting(engines_of(precision, trl=trl, prefers=prefers, only=engines), prefers=prefers)
     bench = StepBench.of(model, precision, device)
     result: list[Row] = []
     for context in contexts:
         for shared, count in ((True, samples), (False, unshared_samples)):
-            cases = cases_of(chosen, shared=shared, prefers=prefers)
-            if not count or all(case.engine.is_peer for case in cases):
+            of_group = [engine for engine in chosen if engine.is_peer or engine.shares_samples == shared]
+            if not count or all(engine.is_peer for engine in of_group):
                 continue
             rows = synthetic_rows(count, context, bench.vocabulary, unrefined=round(unrefined * count))
             rows = synthetic_pairs(rows, bench.vocabulary) if prefers else rows
-            for turn, measured in enumerate(bench.measure(cases, rows, repeats)):  # noqa: B007 (the last is used)
+            for turn, measured in enumerate(bench.measure(of_group, rows, repeats)):  # noqa: B007 (the last is used)
                 say(f"context {context}, {count} samples: {turn} of {repeats}", err=True)
-            for case in cases if profile else ():
-                bench.prepare(case)
-                say(f"{case.engine.name}, context {context}\n{profiled(bench.step(case, rows), bench.memory.device)}")
+            for engine in of_group if profile else ():
+                bench.prepare(engine)
+                say(f"{engine.name}, context {context}\n{profiled(bench.step(engine, rows), bench.memory.device)}")
             result += step_rows(bench.model, measured, rows, context)
     return result
 
@@ -353,81 +345,41 @@ def profiled(step: Callable[[], object], device: torch.device) -> str:
     return str(recorded.key_averages().table(sort_by=by, row_limit=20, max_name_column_width=40))
 
 
-def step_rows(model: Any, measured: Mapping[Case, Measurement], rows: Rows, context: int) -> list[Row]:
-    """Return a row for each case, with ratios to its baselines; None for a baseline that was not measured.
+def step_rows(model: Any, measured: Mapping[StepEngine, Measurement], rows: Rows, context: int) -> list[Row]:
+    """Return a row for each engine, with ratios to its baselines that were measured.
 
     `tokens` are those with gradient, one without counts as a third, as a backward is two forwards; `floor_ratio` is
-    their ratio to the SFT engine that shares as many prefixes, and `ratio_to_sft` that of time. `view_tokens_per_s`
-    counts all views in full, as logged in training. `half_spread_ms` is half of the slowest minus the fastest step.
-    FLOPs are the model's, see `Work.flops`.
+    their ratio to the SFT engine that shares as many prefixes, and `to_sft` that of time. `tokens_per_s` counts all
+    views in full, as logged in training. `half_spread_ms` is half of the slowest minus the fastest step. FLOPs are the
+    model's, see `Work.flops`.
     """
-    times = {case.engine.name: one.cost.clock_s for case, one in measured.items()}
-    peaks = {case.engine.name: one.peak_mb or 0 for case, one in measured.items() if case.engine.is_sft}
-    everything = {case.engine: case.d2e.model_copy(update={"view_gradients": "all"}) for case in measured}
+    by_name = {engine.name: measurement for engine, measurement in measured.items()}
+    everything = {engine: engine.d2e.model_copy(update={"view_gradients": "all"}) for engine in measured}
     whole = {engine.name: _tokens(engine.work(rows, d2e)) for engine, d2e in everything.items()}
-
-    def ratio(value: float, values: Mapping[str, float], name: str) -> float | None:
-        return round(value / values[name], 3) if name in values else None
-
     result: list[Row] = []
-    for case, one in measured.items():
-        engine, d2e = case.engine, case.d2e
-        seconds, clock = one.cost.clock_s, [cost.clock_s for cost in one.costs]
+    for engine, measurement in measured.items():
+        d2e, seconds, clock = engine.d2e, measurement.cost.clock_s, [cost.clock_s for cost in measurement.costs]
+        work, floor = engine.work(rows, d2e), whole.get(engine.baseline)
+        bases = {"sft": engine.baseline, "sft_plain": "sft_plain", "trl": "trl"}
         answers = ("answer", "rejected") if d2e.prefers else ("answer",)
         view_tokens = sum(
             len(row[view]) + len(row[name]) - 1 for row in rows for view in d2e.views for name in answers
         )
-        row = {
-            "engine": engine.name,
+        facts = {
+            "variant": engine.name,
             "view_gradients": d2e.view_gradients,
             "context": context,
             "samples": len(rows),
-            "tokens": round(whole[engine.name]),
-            "median_ms": round(1000 * seconds, 1),
-            "cpu_ms": round(1000 * one.cost.cpu_s, 1),
-            "ratio_to_sft": ratio(seconds, times, engine.baseline),
-            "ratio_to_sft_plain": ratio(seconds, times, "sft_plain"),
-            "floor_ratio": ratio(_tokens(engine.work(rows, d2e)), whole, engine.baseline),
-            "peak_mb": round(one.peak_mb or 0, 1),
-            "peak_to_sft_plain": ratio(one.peak_mb or 0, peaks, "sft_plain"),
-            "half_spread_ms": round(500 * (max(clock) - min(clock)), 1),
-            "ms_a_sample": round(1000 * seconds / len(rows), 1),
-            "view_tokens_per_s": round(view_tokens / seconds, 1),
-            "ratio_to_trl": ratio(seconds, times, "trl"),
-            "tflops_per_s": round(engine.work(rows, d2e).flops(model) / seconds / 1e12, 3),
             "unrefined": sum(row["refined"] == row["original"] for row in rows) or None,
+            "tokens": round(whole[engine.name]),
+            "floor_ratio": None if floor is None else round(_tokens(work) / floor, 3),
+            "half_spread_ms": round(500 * (max(clock) - min(clock)), 1),
+            "tokens_per_s": round(view_tokens / seconds, 1),
+            "tflops_per_s": round(work.flops(model) / seconds / 1e12, 3),
         }
-        result.append(row)
+        result.append(measurement.row({name: by_name.get(base) for name, base in bases.items()}, **facts))
     return result
 
 
 def _tokens(work: Work) -> float:
     return work.tokens + work.tokens_without_gradient / 3
-
-
-# Column → field and format; the first and the last ones are those of `d2e bench gpu`.
-_COLUMNS = {
-    "shape": ("shape", "{}"),
-    "case": ("case", "{}"),
-    "context": ("context", "{}"),
-    "samples": ("samples", "{}"),
-    "engine": ("engine", "{}"),
-    "view gradients": ("view_gradients", "{}"),
-    "unrefined": ("unrefined", "{}"),
-    "tokens": ("tokens", "{:,}"),
-    "median ms": ("median_ms", "{:,.0f}"),
-    "/ sft": ("ratio_to_sft", "{:.2f}"),
-    "floor": ("floor_ratio", "{:.2f}"),
-    "/ sft_plain": ("ratio_to_sft_plain", "{:.2f}"),
-    "peak MB": ("peak_mb", "{:,.0f}"),
-    "peak / sft_plain": ("peak_to_sft_plain", "{:.2f}"),
-    "/ trl": ("ratio_to_trl", "{:.2f}"),
-    "± ms": ("half_spread_ms", "{:,.0f}"),
-    "tokens/s": ("view_tokens_per_s", "{:,.0f}"),
-    "MFU": ("model_flop_utilisation", "{:.1%}"),
-}
-
-
-def step_table(rows: Sequence[Row]) -> Table:
-    keys = 6 if rows and "shape" in rows[0] else 4
-    return rows_table(_COLUMNS, rows, keys=keys)

@@ -69,15 +69,16 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
     TRL's DPOTrainer. All get the reference's log-probabilities with the rows, and a sample is a pair.
 
     Samples are random tokens: a prefix of 130, the context, a question of 30, an answer of 10; the refined context has
-    0.4 of the context's length. Engines take turns; times are medians of forward and backward, memory is the peak
-    above the process without the model. On two CPU cores the defaults take half an hour or more.
+    0.4 of the context's length. Engines take turns; times are medians of forward and backward. Their ratios are of
+    processor time, on a GPU of the clock's. Memory is the peak above the process without the model. On two CPU cores
+    the defaults take half an hour or more.
 
     Example: d2e bench train --contexts 150 --repeats 5 --json bench.json
     """
-    from d2e_sft.bench.train import bench_training, step_table
+    from d2e_sft.bench.train import bench_training
 
     rows = bench_training(model, engines=_names(engines), **options)
-    _report(step_table(rows), rows, json_file)
+    _report(rows, json_file)
 
 
 @bench.command("decode")
@@ -105,10 +106,10 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
 
     Example: d2e bench decode --prompts 600 --batches 8 --repeats 5 --json bench.json
     """
-    from d2e_sft.bench.decode import bench_decoding, decoding_table
+    from d2e_sft.bench.decode import bench_decoding
 
     rows = bench_decoding(model, in_vllm=vllm, **options)
-    _report(decoding_table(rows), rows, json_file)
+    _report(rows, json_file)
 
 
 @bench.command("samples")
@@ -133,13 +134,13 @@ def decode_samples(
 
     Example: d2e bench samples data/piper/test.jsonl --repeats 3 --json bench.json
     """
-    from d2e_sft.bench.decode import bench_samples, samples_table
+    from d2e_sft.bench.decode import bench_samples
     from d2e_sft.data.sample import read_samples
 
     taken = read_samples(file)
     taken = taken[:: max(len(taken) // samples, 1)][:samples]
     rows = bench_samples(model, taken, DecodingConfig(alpha=alpha, max_new_tokens=new_tokens), repeats)
-    _report(samples_table(rows), rows, json_file)
+    _report(rows, json_file)
 
 
 @bench.command("gpu")
@@ -221,8 +222,10 @@ def _refuse_failed(verb: str, failed: Sequence[str]) -> None:
         raise UserError(f"d2e bench {verb}: {', '.join(failed)} failed", "the reasons are listed above")
 
 
-def _report(table: Table, rows: Sequence[Any], file: Path | None) -> None:
-    click.echo(table.terminal())
+def _report(rows: Sequence[Any], file: Path | None) -> None:
+    from d2e_sft.bench.harness import rows_table
+
+    click.echo(rows_table(rows).terminal())
     if file is not None:
         write_json(file, {"rows": list(rows)})
         click.echo(f"wrote {file}")

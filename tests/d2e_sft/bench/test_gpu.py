@@ -28,7 +28,7 @@ def test_a_failure_ends_only_its_own_case_and_the_status_is_1(tmp_path: Path, mo
         raise RuntimeError("no kernel")
 
     def decoded(*args: Any, **options: Any) -> list[dict[str, Any]]:
-        return [{"prompt": 180, "batch": 2, "debiased_ms": 2.0, "plain_ms": 1.0}]
+        return [{"prompt": 180, "batch": 2, "variant": "debiased", "clock_ms": 2.0}]
 
     monkeypatch.setattr(gpu, "bench_training", failing)
     monkeypatch.setattr(gpu, "answer_rows", failing)

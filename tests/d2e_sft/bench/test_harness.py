@@ -48,6 +48,10 @@ def test_memory_is_the_peak_above_what_was_there() -> None:
 def test_each_figure_has_its_own_median() -> None:
     assert Measurement([Cost(3, 1), Cost(1, 9, 5.0), Cost(2, 2, 7.0)]).cost == Cost(2, 2, 6.0)
     assert Measurement([Cost(3, 1)], peak_mb=4).cost == Cost(3, 1, 4)
+    slow, fast = [Cost(3, 8), Cost(8, 2)], [Cost(1, 2), Cost(2, 2)]
+    assert Measurement(slow).ratio_to(Measurement(fast)) == 2.5
+    by_clock = [Measurement(costs, by_clock=True) for costs in (slow, fast)]
+    assert by_clock[0].ratio_to(by_clock[1]) == 3.5
 
 
 def test_a_process_is_measured_by_itself() -> None:

@@ -14,14 +14,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from d2e_sft.bench import peers
-from d2e_sft.bench.decode import SAMPLE_VARIANTS, bench_decoding, decoding_table
+from d2e_sft.bench.decode import SAMPLE_VARIANTS, bench_decoding
 from d2e_sft.bench.harness import Cost, Measurement
 from d2e_sft.bench.train import (
     ENGINES,
     PREFER,
     PREFERENCE_ENGINES,
     SFT,
-    Case,
     StepEngine,
     step_rows,
     synthetic_pairs,
@@ -89,7 +88,7 @@ def test_work_is_counted_by_hand() -> None:
 def test_ratios_are_medians_over_the_baseline_that_shares_as_much() -> None:
     rows = synthetic_rows(8, 150, 300)
     measured = {
-        Case(BY_NAME[name], SFT if BY_NAME[name].is_sft else D2ESection()): Measurement(
+        replace(BY_NAME[name], d2e=SFT if BY_NAME[name].is_sft else D2ESection()): Measurement(
             [Cost(clock, 2 * clock) for clock in seconds], peak
         )
         for name, seconds, peak in (
@@ -99,15 +98,14 @@ def test_ratios_are_medians_over_the_baseline_that_shares_as_much() -> None:
         )
     }
     plain, shared, d2e = step_rows(random_model("tiny", CPU), measured, rows, context=150)
-    assert (plain["median_ms"], plain["cpu_ms"], plain["ratio_to_sft"], plain["ratio_to_sft_plain"]) == (
-        5000, 10_000, 1, 1,
-    )  # fmt: skip
-    assert (plain["half_spread_ms"], plain["ms_a_sample"]) == (43_000, 625)
-    assert (shared["ratio_to_sft"], shared["ratio_to_sft_plain"]) == (1, 0.4)
-    assert (d2e["ratio_to_sft"], d2e["ratio_to_sft_plain"], d2e["peak_to_sft_plain"]) == (1.5, 0.6, 1.1)
+    assert (plain["clock_ms"], plain["cpu_ms"], plain["to_sft"], plain["to_sft_plain"]) == (5000, 10_000, 1, 1)
+    assert (plain["half_spread_ms"], plain["peak_mb"]) == (43_000, 100)
+    assert (shared["to_sft"], shared["to_sft_plain"]) == (1, 0.2)
+    assert (d2e["to_sft"], d2e["to_sft_plain"], d2e["peak_mb"]) == (1.5, 0.6, 110)
+    assert "to_trl" not in d2e, "it was not measured"
     # An answer's last token predicts nothing and is not computed.
     assert d2e["floor_ratio"] == pytest.approx((130 + 8 * 327) / (130 + 8 * 189), abs=1e-3)
-    assert d2e["view_tokens_per_s"] == pytest.approx(8 * (319 + 169 + 229) / 3, abs=0.1)
+    assert d2e["tokens_per_s"] == pytest.approx(8 * (319 + 169 + 229) / 3, abs=0.1)
 
 
 def test_the_command_writes_a_row_for_each_engine_and_gradient(tmp_path: Path) -> None:
@@ -116,17 +114,17 @@ def test_the_command_writes_a_row_for_each_engine_and_gradient(tmp_path: Path) -
     options = ["--contexts", "12,20", "--samples", "2", "--unshared-samples", "1", "--repeats", "1"]
     table = output_of("bench", "train", "--model", model, *options, "--json", file)
     rows = json.loads(file.read_text())["rows"]
-    assert {(row["engine"], row["view_gradients"], row["context"]) for row in rows} == {
+    assert {(row["variant"], row["view_gradients"], row["context"]) for row in rows} == {
         (engine.name, gradients, context)
         for engine in ENGINES
         for gradients in (("all",) if engine.is_sft else ("all", "original"))
         for context in (12, 20)
     }
     for row in rows:
-        assert row["median_ms"] > 0
+        assert row["clock_ms"] > 0
         # A model this small takes less than what the process gives back meanwhile, so the figure may be negative.
         assert abs(row["peak_mb"]) < 2000
-        assert {"ratio_to_sft", "ratio_to_sft_plain", "floor_ratio", "tokens", "samples"} <= row.keys()
+        assert {"to_sft", "floor_ratio", "tokens", "samples"} <= row.keys()
     assert table.count("shared_batch") == 4
 
 
@@ -139,8 +137,8 @@ def test_chosen_engines_are_measured_and_profiled_with_their_baselines(tmp_path:
     assert {row["unrefined"] for row in rows} == {1}
     # A prefix of 130, two contexts of 12 with question and answer (39); then two imagined views and a refined one.
     assert [row["tokens"] for row in rows[:2]] == [130 + 2 * 51, 130 + 2 * 51 + 3 * 39 + round(0.4 * 12)]
-    assert [row["engine"] for row in rows] == ["sft_shared", "shared_batch", "shared_batch"]
-    assert {row["ratio_to_sft_plain"] for row in rows} == {None}
+    assert [row["variant"] for row in rows] == ["sft_shared", "shared_batch", "shared_batch"]
+    assert not any("to_sft_plain" in row for row in rows)
 
 
 def test_without_trl_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,14 +229,15 @@ def test_every_combination_is_a_row_and_the_debiased_tokens_are_those_of_guidanc
     sizes = ["--prompts", "170,200", "--batches", "1,3", "--new-tokens", "2,7", "--repeats", "1"]
     printed = output_of("bench", "decode", "--model", model, *sizes, "--json", target)
     rows = json.loads(target.read_text("utf-8"))["rows"]
-    assert [(row["prompt"], row["batch"], row["new_tokens"]) for row in rows] == [
-        (prompt, batch, new) for prompt in (170, 200) for batch in (1, 3) for new in (2, 7)
+    engines = ("plain", "debiased", "guidance", "transformers_plain")
+    assert [(row["prompt"], row["batch"], row["new_tokens"], row["variant"]) for row in rows] == [
+        (prompt, batch, new, name) for prompt in (170, 200) for batch in (1, 3) for new in (2, 7) for name in engines
     ]
-    for row in rows:
-        assert row["same_tokens"] == 1
-        assert row["debiased_to_plain"] == pytest.approx(row["debiased_ms"] / row["plain_ms"], rel=0.1)
-        assert row["debiased_to_guidance"] == pytest.approx(row["debiased_ms"] / row["guidance_ms"], rel=0.1)
-    assert printed.count("100%") == len(rows)
+    for plain, debiased, guidance, _ in zip(*[iter(rows)] * 4, strict=True):
+        assert plain["same"] == debiased["same"] == 1
+        assert debiased["to_plain"] == pytest.approx(debiased["cpu_ms"] / plain["cpu_ms"], rel=0.1)
+        assert debiased["to_guidance"] == pytest.approx(debiased["cpu_ms"] / guidance["cpu_ms"], rel=0.1)
+    assert printed.count("100.0%") == len(rows) / 2
 
 
 def test_in_vllm_both_variants_take_turns_from_an_empty_prefix_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,10 +258,11 @@ def test_in_vllm_both_variants_take_turns_from_an_empty_prefix_cache(monkeypatch
     monkeypatch.setattr("d2e_sft.vllm.offline", offline, raising=False)
     monkeypatch.setattr("d2e_sft.vllm.engine.require_vllm", lambda: None)
     sizes: Any = {"prompts": [170], "batches": [3], "new_tokens": [5], "repeats": 2, "dtype": "float32"}
-    (row,) = bench_decoding("m", **sizes, in_vllm=True)
+    plain, row = bench_decoding("m", **sizes, in_vllm=True)
     assert calls == ["reset", (0.0, 3, {170}), "reset", (0.5, 3, {170})] * 3
     assert (row["prompt"], row["batch"], row["new_tokens"], row["resubmissions"]) == (170, 3, 5, 1)
-    assert "guidance ms" not in decoding_table([row]).frame.columns
+    assert (plain["variant"], row["variant"], row["to_plain"] > 0) == ("plain", "debiased", True)
+    assert "to_guidance" not in row
 
 
 def test_every_variant_of_a_file_of_samples_has_the_same_answers(tmp_path: Path) -> None:
@@ -276,5 +276,5 @@ def test_every_variant_of_a_file_of_samples_has_the_same_answers(tmp_path: Path)
     assert [row["same"] for row in rows] == [1] * 3
     assert rows[0]["to_first"] == 1
     for row in rows:
-        assert row["samples_per_s"] == pytest.approx(20 / row["cpu_s"], rel=0.2)
+        assert row["samples_per_s"] == pytest.approx(20_000 / row["cpu_ms"], rel=0.2)
     assert printed.count("100.0%") == 3
