@@ -11,7 +11,7 @@ import click
 from d2e_sft.config.decoding import MAX_ALPHA, describe
 from d2e_sft.config.options import Number, decoder_option
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import preload
 from d2e_sft.util.terminal import folded
 
 
@@ -49,9 +49,7 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
 
     about = "" if context is None else read_context(context)
     check_model(model)
-    with collector_paused():
-        import transformers.modeling_utils  # noqa: F401
-
+    preload("transformers.modeling_utils")
     session = open_session(model, **options)
     session.context = about
     interactive = sys.stdin.isatty()

@@ -20,7 +20,7 @@ from d2e_sft.config.lookup import (
 from d2e_sft.train import launch
 from d2e_sft.train.dry_run.cards import CARDS, Where
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import preload
 from d2e_sft.util.terminal import say
 
 _COUNT = click.IntRange(min=1)
@@ -200,8 +200,8 @@ def _where(launcher: str | None, place: dict[str, Any], options: dict[str, Any])
         everywhere = (
             1 if launcher is None else launch.planned_processes(launcher, place["processes"], place["machines"])
         )
-    given = {name: value for name, value in options.items() if value is not None}
-    return Where(launcher, everywhere, **given)
+    options_set = {name: value for name, value in options.items() if value is not None}
+    return Where(launcher, everywhere, **options_set)
 
 
 def _show(recipe: Any, where: Any, *, resume: bool, overwrite: bool) -> None:
@@ -209,10 +209,9 @@ def _show(recipe: Any, where: Any, *, resume: bool, overwrite: bool) -> None:
 
     check_recipe(recipe, where.processes)
     say(f"loading {recipe.model.name} …", err=True)
-    with collector_paused():
-        import transformers.modeling_utils  # noqa: F401
+    preload("transformers.modeling_utils")
+    from d2e_sft.train.dry_run.report import dry_run
 
-        from d2e_sft.train.dry_run.report import dry_run
     dry_run(recipe, click.echo, where, resume=resume, overwrite=overwrite)
 
 

@@ -19,7 +19,7 @@ from d2e_sft.train.run_folder import check_folder, keep_precision, what_is_kept
 from d2e_sft.train.samples import RunSamples
 from d2e_sft.util.locks import file_lock
 from d2e_sft.util.signals import on_sigterm
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import preload
 
 InMain = Callable[[Callable[[], Any]], Any]
 
@@ -47,10 +47,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     ):
         check_run(recipe, processes, resume=resume, overwrite=overwrite, in_main=in_main)
         samples = RunSamples.of(recipe)
-        with collector_paused():
-            import transformers.trainer  # noqa: F401
-
-            from d2e_sft.train.trainer import D2ETrainer
+        preload("transformers.trainer")
+        from d2e_sft.train.trainer import D2ETrainer
 
         trainer = D2ETrainer.from_recipe(recipe, samples, overwrite=overwrite)
         trainer.guard.termination, termination.deferred = termination, True
@@ -83,8 +81,7 @@ def _join(processes: int) -> InMain:
     """Join the launched processes; the result calls a function in the main one and returns its result to all."""
     if processes == 1:
         return lambda decide: decide()
-    with collector_paused():
-        import transformers.trainer  # noqa: F401
+    preload("transformers.trainer")
+    from d2e_sft.util.distributed import broadcast_from_main, process_state
 
-        from d2e_sft.util.distributed import broadcast_from_main, process_state
     return partial(broadcast_from_main, process_state())

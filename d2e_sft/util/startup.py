@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from d2e_sft.util.terminal import is_quiet
 
 _MANY = 100  # modules, of a large library
 _RETRIES = ("Retrying in ", "thrown while requesting")
@@ -36,11 +39,12 @@ def without_notes() -> Iterator[None]:
 
 
 @contextmanager
-def bars_if_slow() -> Iterator[None]:
-    """Let transformers show its progress bars inside only in a terminal, and only after three seconds."""
+def bars_if_slow(*, shown: bool = True) -> Iterator[None]:
+    """Show transformers' progress bars inside only in a terminal, after three seconds, and if they are wanted."""
     from transformers.utils import logging
 
-    before = logging.set_tqdm_hook(lambda bar, given, options: bar(*given, **options, delay=3.0, disable=None))
+    off = True if is_quiet() or not shown else None  # None: unless it is a terminal
+    before = logging.set_tqdm_hook(lambda bar, arguments, options: bar(*arguments, **options, delay=3.0, disable=off))
     try:
         yield
     finally:
@@ -68,17 +72,16 @@ class _FirstRetry(logging.Filter):
         return not seen
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause Python's garbage collector, to import torch and transformers within; later collections pass them over.
+def preload(library: str) -> None:
+    """Import a library without Python's garbage collector; later collections pass its objects over.
 
-    They create hundreds of thousands of objects, none of them garbage. Repeated collections over them take a fifth of
-    the import time, and each one afterwards a third of a second.
+    torch and transformers create hundreds of thousands of objects, none of them garbage. Repeated collections over
+    them take a fifth of the import time, and each one afterwards a third of a second.
     """
     was_enabled, modules = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
-        yield
+        importlib.import_module(library)
     finally:
         if len(sys.modules) - modules > _MANY:
             gc.freeze()

@@ -10,7 +10,7 @@ from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import ADDRESS, Number, address_options
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.server.start import ServeOptions, require_starlette, warn_if_open
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import preload
 from d2e_sft.util.terminal import say
 from eval.run.benchmark import locate_benchmark
 from eval.run.options import EvalOptions
@@ -43,11 +43,9 @@ def demo(model: str, *, bench: str | None, samples: int, seed: int, **options: A
     if bench is not None:
         locate_benchmark(bench)
     say(f"loading {model} …", err=True)
-    with collector_paused():
-        import transformers.modeling_utils  # noqa: F401
-
-        from eval.pages.demo.page import serve_demo
-        from eval.pages.demo.question import examples_for
+    preload("transformers.modeling_utils")
+    from eval.pages.demo.page import serve_demo
+    from eval.pages.demo.question import examples_for
 
     where = ServeOptions(**{name: options.pop(name) for name in ADDRESS})
     warn_if_open(where)

@@ -12,7 +12,7 @@ from d2e_sft.config.options import Number
 from d2e_sft.data.sample import read_samples
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import preload
 from eval.commands.eval_options import eval_option
 
 
@@ -80,10 +80,8 @@ def inspect(
 
         samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
     check_model(model)
-    with collector_paused():
-        import transformers.modeling_utils  # noqa: F401
-
-        from eval.pages.inspection.inspect import InspectOptions, inspect_samples
+    preload("transformers.modeling_utils")
+    from eval.pages.inspection.inspect import InspectOptions, inspect_samples
 
     cut = inspect_samples(model, samples, out, InspectOptions(**options, graded=bench is not None))
     click.echo(f"wrote {out}" + (f"; contexts cut to fit the model: {cut}" if cut else ""))

@@ -20,7 +20,7 @@ from d2e_sft.data.chat_template import FORMS, Form
 from d2e_sft.data.prompts import SETTINGS, Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import preload
 from d2e_sft.util.terminal import warn
 from eval.score.scoring import NORMALISATIONS, Normalise
 
@@ -139,8 +139,8 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     if engine == "auto":
         engine = "openai" if options.endpoint.base_url is not None else "transformers"
     if engine == "transformers" and options.dtype == "auto":
-        with collector_paused():
-            from d2e_sft.model.device import automatic_dtype  # imports torch, which options do not need
+        preload("torch")  # which options do not need
+        from d2e_sft.model.device import automatic_dtype
 
         options = replace(options, dtype=automatic_dtype())
     recipe = recipe_of(model)

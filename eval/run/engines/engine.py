@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import preload
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 from eval.run.task import Task
@@ -86,10 +86,9 @@ def shared_engine() -> Callable[[str, EvalConfig, Processes], Engine]:
 
 
 def _in_process() -> type[InProcessEngine]:
-    with collector_paused():
-        import transformers.modeling_utils  # noqa: F401
+    preload("transformers.modeling_utils")
+    from eval.run.engines.in_process import InProcessEngine
 
-        from eval.run.engines.in_process import InProcessEngine
     return InProcessEngine
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from d2e_sft.util.paths import safe_environment
 from d2e_sft.util.signals import PARENT, REQUEUE, on_sigterm
-from d2e_sft.util.startup import collector_paused, quieten
+from d2e_sft.util.startup import preload, quieten
 from tests.servers import free_port
 
 
@@ -113,16 +113,16 @@ def test_warnings_about_calls_of_other_libraries_are_dropped_and_others_shown() 
     assert [str(one.message) for one in shown] == ["something else"]
 
 
-def test_the_collector_is_off_within_and_as_it_was_behind() -> None:
+def test_the_collector_is_off_during_the_import_and_as_before_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "a_large_library.py").write_text("import gc\nCOLLECTS = gc.isenabled()\n")
+    preload("a_large_library")
+    assert not sys.modules["a_large_library"].COLLECTS  # type: ignore[attr-defined]
     assert gc.isenabled()
-    with collector_paused():
-        assert not gc.isenabled()
-        with collector_paused():
-            pass
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with pytest.raises(ImportError), collector_paused():
-        import no_such_module  # type: ignore[import-not-found]  # noqa: F401
+    with pytest.raises(ImportError):
+        preload("no_such_module")
     assert gc.isenabled()
 
 
