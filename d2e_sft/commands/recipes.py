@@ -132,12 +132,12 @@ def explain(*, key: str | None) -> None:
     from d2e_sft.config import reference
 
     if key is not None:
-        click.echo("\n".join(found.describe() for found in reference.explain(key)))
+        click.echo("\n".join(recipe_key.describe() for recipe_key in reference.explain(key)))
         return
-    listed = [found for found in reference.recipe_keys() if not found.is_section]
-    width = max(len(found.name) for found in listed)
-    for found in listed:
-        click.echo(f"{found.name:<{width}}  {'(required)' if found.default is None else found.default}")
+    listed = [recipe_key for recipe_key in reference.recipe_keys() if not recipe_key.is_section]
+    width = max(len(recipe_key.name) for recipe_key in listed)
+    for recipe_key in listed:
+        click.echo(f"{recipe_key.name:<{width}}  {'(required)' if recipe_key.default is None else recipe_key.default}")
 
 
 @recipes.command()

@@ -59,21 +59,21 @@ class D2ESection(RecipeSection):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_former_keys(cls, given: Any) -> Any:
+    def _without_former_keys(cls, values: Any) -> Any:
         """Drop keys that the recipes of older runs spell out at their defaults; any other value is an unknown key."""
-        if not isinstance(given, dict):
-            return given
-        return {key: value for key, value in given.items() if key not in _FORMER or value != _FORMER[key]}
+        if not isinstance(values, dict):
+            return values
+        return {key: value for key, value in values.items() if key not in _FORMER or value != _FORMER[key]}
 
     @model_validator(mode="after")
     def _resolve_defaults(self) -> Self:
-        given, name, spec = set(self.model_fields_set), self.objective, spec_of(self.objective)
+        keys_set, name, spec = set(self.model_fields_set), self.objective, spec_of(self.objective)
         for option, allowed in (("debias", spec.debias), ("distill", spec.distill)):
             value = getattr(self, option)
-            if option not in given:
+            if option not in keys_set:
                 setattr(self, option, allowed[0])
             elif value not in allowed:
-                word, other = (str(one).lower() for one in (value, not value))
+                word, other = (str(truth).lower() for truth in (value, not value))
                 raise ValueError(
                     f"d2e.{option}={word}: the objective {name} always has {option}={other}; "
                     "set that, or leave the option out"

@@ -147,14 +147,14 @@ def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
     count = next((place for place, word in enumerate(words) if place and "=" in word), len(words))
     if words[0] in DECODERS:
         count = 1
-    name, given = ":".join(words[:count]), ",".join(words[count:])
+    name, option_text = ":".join(words[:count]), ",".join(words[count:])
     if name not in DECODERS and not _CUSTOM.fullmatch(name):
         raise UserError(
             f"decoder {name!r}: no such decoder; expected {', '.join(DECODERS)}, or a custom module:function "
             f"(examples/decoders.py has some).{did_you_mean(name, DECODERS)}"
         )
     options = {key: value for key, value in DECODERS.get(name, {}).items() if key != "alpha"}
-    for option in given.split(",") if given else ():
+    for option in option_text.split(",") if option_text else ():
         key, equals, value = option.partition("=")
         if name in DECODERS and key not in DECODERS[name]:
             has = ", ".join(f"{key} [{default:g}]" for key, default in DECODERS[name].items()) or "none"

@@ -105,10 +105,10 @@ def find_recipe(name: str | Path, *, bundled_first: bool = False) -> RecipeSourc
     names = [path.as_posix().removeprefix("recipes/")]
     if path.resolve().is_relative_to(root.resolve()):  # from within the clone: ../recipes/…, or the whole path
         names.append(path.resolve().relative_to(root.resolve()).as_posix())
-    for found in names:
-        if (root / found).is_file():
-            return RecipeSource(str(root / found), (root / found,))
-        model, _, method = found.partition("/")
+    for within in names:
+        if (root / within).is_file():
+            return RecipeSource(str(root / within), (root / within,))
+        model, _, method = within.partition("/")
         if model in bundled_models() and (method or DEFAULT_METHOD) in bundled_methods():
             return compose(model, method or DEFAULT_METHOD)
     return on_disk
@@ -116,13 +116,13 @@ def find_recipe(name: str | Path, *, bundled_first: bool = False) -> RecipeSourc
 
 def require_recipe(name: str | Path) -> RecipeSource:
     """Like `find_recipe`, but raise UserError, with the nearest name, if there is no such recipe."""
-    found = find_recipe(name)
-    if found is None:
+    source = find_recipe(name)
+    if source is None:
         raise UserError(
             f"{name}: no such recipe.{_nearest(str(name))}",
             remedy="give a YAML file, or one of the bundled recipes that `d2e recipes list` shows",
         )
-    return found
+    return source
 
 
 def _nearest(name: str) -> str:
@@ -170,22 +170,24 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         ring = [*above[above.index(here) :], here]
         raise UserError(f"{above[0]}: extends itself: {' → '.join(map(str, ring))}", "remove one of these `extends`")
     try:
-        own = load_package_yaml(here) if _is_bundled(here) else load_yaml(path.read_text(encoding="utf-8"))
+        sections = load_package_yaml(here) if _is_bundled(here) else load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: not a YAML file ({error})") from None
-    if not isinstance(own, dict):
-        raise UserError(f"{path}: holds {type(own).__name__}; expected the sections of a recipe, as `train: {{}}`")
-    given = own.pop(EXTENDS, None) or []
-    names = [given] if isinstance(given, str) else given
+    if not isinstance(sections, dict):
+        raise UserError(
+            f"{path}: holds {type(sections).__name__}; expected the sections of a recipe, as `train: {{}}`"
+        )
+    extended = sections.pop(EXTENDS, None) or []
+    names = [extended] if isinstance(extended, str) else extended
     if not isinstance(names, list) or not all(isinstance(name, str) and name and name.isprintable() for name in names):
         raise UserError(
-            f"{path}: {EXTENDS}: got {shortened(given)}; expected a recipe file or a list of them",
+            f"{path}: {EXTENDS}: got {shortened(extended)}; expected a recipe file or a list of them",
             remedy=f"for example `{EXTENDS}: recipes/shared/piper-10k.yaml`",
         )
     # In YAML a section without keys is null; it leaves the base's section as it is.
-    own = {section: {} if value is None else value for section, value in own.items()}
+    sections = {section: {} if value is None else value for section, value in sections.items()}
     bases = (read_recipe(_find_base(path, name), (*above, here)) for name in names)
-    return [*(layer for base in bases for layer in base), Layer(path, own)]
+    return [*(layer for base in bases for layer in base), Layer(path, sections)]
 
 
 def _is_bundled(file: Path) -> bool:
@@ -194,18 +196,18 @@ def _is_bundled(file: Path) -> bool:
 
 def _find_base(path: Path, name: str) -> RecipeSource:
     """Return a file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
-    given = Path(name).expanduser()
-    beside = path.parent / given
+    extended = Path(name).expanduser()
+    beside = path.parent / extended
     within = _is_bundled(path.resolve())
     try:
         if beside.is_file():
             return RecipeSource(str(beside), (beside,))
-        found = find_recipe(given, bundled_first=within) or find_recipe(beside)
+        source = find_recipe(extended, bundled_first=within) or find_recipe(beside)
     except OSError:  # too long for a file name
-        found = None
-    if found is None:
+        source = None
+    if source is None:
         raise UserError(
             f"{path}: {EXTENDS}: {name!r}: no such file.{_nearest(name)}",
             remedy=f"give a path from {path.parent}, or a name that `d2e recipes list --parts` shows",
         )
-    return found
+    return source

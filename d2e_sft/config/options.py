@@ -111,9 +111,9 @@ def out_argument(name: str = "out", *, metavar: str = "OUT", required: bool = Tr
 def given_options(context: click.Context) -> dict[str, str]:
     """Return the flag of each parameter that was given on the command line, by the parameter's name."""
     return {
-        str(one.name): one.opts[0]
-        for one in context.command.params
-        if context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+        str(parameter.name): parameter.opts[0]
+        for parameter in context.command.params
+        if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
     }
 
 

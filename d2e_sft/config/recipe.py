@@ -124,13 +124,16 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
         content["d2e"] = _without_options_of(before, content["d2e"], overridden)
     content = {section: {} if value is None else value for section, value in content.items()}
     if isinstance(content.get("train"), dict):
-        given = [*(own.get("train") or {} for _, own in layers), [key for keys in overridden for key in keys[1:2]]]
-        content["train"] = fit_micro_batch(content["train"], given)
+        keys_by_layer = [
+            *(sections.get("train") or {} for _, sections in layers),
+            [key for keys in overridden for key in keys[1:2]],
+        ]
+        content["train"] = fit_micro_batch(content["train"], keys_by_layer)
 
     def describe(item: Mapping[str, Any]) -> str:
         keys = tuple(map(str, item["loc"]))
         place = ".".join((*keys, ""))
-        setting = [file for file, own in layers if any(place.startswith(f"{key}.") for key, _ in flat(own))]
+        setting = [file for file, sections in layers if any(place.startswith(f"{key}.") for key, _ in flat(sections))]
         is_own = not setting or (source.method is None and setting[-1] == source.files[0])
         is_own |= any(keys[:n] in overridden for n in range(1, len(keys) + 1))
         return _describe(item, keys) + ("" if is_own else f" (in {setting[-1]}, which it extends)")
@@ -195,7 +198,9 @@ def _apply_override(content: dict[str, Any], override: str) -> tuple[str, ...]:
     return (*sections, last)
 
 
-def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], given: set[tuple[str, ...]]) -> dict[str, Any]:
+def _without_options_of(
+    before: Mapping[str, Any], d2e: dict[str, Any], overridden: set[tuple[str, ...]]
+) -> dict[str, Any]:
     """Drop options that equal the former objective's defaults: `debias: true` of `d2e` is no option of `teacher`."""
     try:
         former = D2ESection(objective=before.get("objective", "d2e"))
@@ -204,7 +209,7 @@ def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], given: s
     return {
         key: value
         for key, value in d2e.items()
-        if ("d2e", key) in given or key not in OF_THE_OBJECTIVE or value != getattr(former, key)
+        if ("d2e", key) in overridden or key not in OF_THE_OBJECTIVE or value != getattr(former, key)
     }
 
 

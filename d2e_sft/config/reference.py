@@ -56,10 +56,10 @@ def recipe_keys() -> list[RecipeKey]:
 def explain(name: str) -> list[RecipeKey]:
     """Return the keys that match a key (`train.optim`), a section (`train`), or the last part of keys (`alpha`)."""
     keys = recipe_keys()
-    found = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]
-    found = found or [key for key in keys if key.name.endswith(f".{name}")]
-    if found:
-        return found
+    matching = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]
+    matching = matching or [key for key in keys if key.name.endswith(f".{name}")]
+    if matching:
+        return matching
     known = [key.name if "." in name else key.name.rpartition(".")[2] for key in keys]
     raise UserError(f"{name}: no such recipe key.{did_you_mean(name, known)}", "`d2e recipes explain` lists all keys")
 

@@ -246,15 +246,18 @@ def fitting_micro_batch(batch_size: int, at_most: int) -> int:
     return max(size for size in range(1, at_most + 1) if batch_size % size == 0)
 
 
-def fit_micro_batch(train: dict[str, Any], given: Sequence[Collection[str]]) -> dict[str, Any]:
+def fit_micro_batch(train: dict[str, Any], keys_by_layer: Sequence[Collection[str]]) -> dict[str, Any]:
     """Make the micro-batch smaller where it was set before a batch that it does not divide, or not at all.
 
     Args:
         train: the values of the section `train`.
-        given: the keys that each file and then the command line set.
+        keys_by_layer: the keys that each file and then the command line set.
     """
     batch, size = "batch_size", "per_device_train_batch_size"
-    last = {key: max((place for place, keys in enumerate(given) if key in keys), default=-1) for key in (batch, size)}
+    last = {
+        key: max((place for place, keys in enumerate(keys_by_layer) if key in keys), default=-1)
+        for key in (batch, size)
+    }
     values = [train.get(key, TrainSection.model_fields[key].default) for key in (batch, size)]
     if (
         last[batch] <= last[size]

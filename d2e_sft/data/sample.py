@@ -17,7 +17,6 @@ from d2e_sft.data.conversation import Conversation
 from d2e_sft.util.answers import contains, is_same_answer, normalise
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
 from d2e_sft.util.files import object_with_unique_keys, replacing, surrogate_problem
-from d2e_sft.util.paths import nearest_path
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
 Format = Literal["nli", "scq", "mcq", "qa", "chat"]
@@ -232,7 +231,7 @@ def check_readable(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; expected a file of EventSample rows", f"give {path / 'train.parquet'}")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl).{nearest_path(path)}")
+        raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl)")
 
 
 def check_ending(path: Path, verb: str = "write") -> None:

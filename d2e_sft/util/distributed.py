@@ -116,9 +116,9 @@ def from_all(state: PartialState, decide: Callable[[], T]) -> list[T]:
     except UserError as error:
         outcome = error
     outcomes = gather_object([outcome]) if state.num_processes > 1 else [outcome]
-    for one in outcomes:
-        if isinstance(one, UserError):
-            raise one
+    for of_process in outcomes:
+        if isinstance(of_process, UserError):
+            raise of_process
     return outcomes  # type: ignore[return-value]
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -265,15 +266,6 @@ def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Hook for json's `object_pairs_hook`: the object, or ValueError for a duplicate key."""
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError(f"the key {_given_twice(name for name, _ in pairs)!r} is given twice")
+        [(key, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!r} is given twice")
     return result
-
-
-def _given_twice(keys: Iterable[Hashable]) -> Hashable | None:
-    """Return the first repeated key, or None."""
-    seen: set[Hashable] = set()
-    for key in keys:
-        if key in seen:
-            return key
-        seen.add(key)
-    return None

@@ -41,7 +41,7 @@ def latex_table(table: Table, label: str) -> str:
     header = [_row(names)]
     form = " ".join("c" * len(columns))
     if over:
-        groups = [(text, len(list(own))) for text, own in itertools.groupby(over[0][1:])]
+        groups = [(text, len(list(columns_of_group))) for text, columns_of_group in itertools.groupby(over[0][1:])]
         starts = itertools.accumulate((n for _, n in groups), initial=2)
         heads = [rf"\multicolumn{{{n}}}{{c}}{{{text}}}" for text, n in groups]
         rules = (rf"\cmidrule(lr){{{start}-{start + n - 1}}}" for start, (_, n) in zip(starts, groups, strict=False))

@@ -60,8 +60,8 @@ def score_options(named: Sequence[str], golds: Sequence[str], options: Sequence[
 
 def option_called(text: str, options: Sequence[str]) -> str | None:
     """Return the option that is the whole text by the strictest rule that fits any; None if none or several are."""
-    found = _whole(text, options)
-    return options[found[0]] if len(found) == 1 else None
+    places = _whole(text, options)
+    return options[places[0]] if len(places) == 1 else None
 
 
 def starts_with_label(line: str) -> bool:
@@ -107,8 +107,8 @@ def _whole(text: str, options: Sequence[str], *, labels: bool = True) -> list[in
         key = rule(text)
         for form in _WRITTEN if _FIRST_LETTER.match(text) else _WRITTEN[:1]:
             written = (form.format(letter=_letter(place), option=option) for place, option in enumerate(options))
-            if found := [place for place, option in enumerate(written) if rule(option) == key]:
-                return found
+            if places := [place for place, option in enumerate(written) if rule(option) == key]:
+                return places
     return []
 
 
@@ -130,15 +130,19 @@ def _labelled(text: str, options: Sequence[str]) -> list[list[int]]:
         index = _index(match[1] or match[2] or match[3])
         if index >= len(options):
             continue
-        own = _text_pattern(options[index]).match(text, position)
+        own_text = _text_pattern(options[index]).match(text, position)
         for other, option in enumerate(options):
             entry = _entry_pattern(option).match(text, position)
             # Of `5` and `.5`, the longer one is meant by `(A) .5`.
-            if other != index and entry and (own is None or (entry.end(), own.start(1)) > (own.end(), entry.start(1))):
+            if (
+                other != index
+                and entry
+                and (own_text is None or (entry.end(), own_text.start(1)) > (own_text.end(), entry.start(1)))
+            ):
                 return [[index, other]]
         if [index] not in chosen:
             chosen.append([index])
-        position = own.end() if own else position
+        position = own_text.end() if own_text else position
     return chosen
 
 
@@ -177,12 +181,12 @@ def _contained(text: str, options: Sequence[str]) -> list[list[int]]:
 def _written(text: str, options: Mapping[int, str]) -> list[list[int]]:
     """Return the options that are written in the text, in its order, by the strictest rule that finds any."""
     for rule in (str, str.casefold, lambda text: visible_text(text).casefold()):
-        rest, found = rule(text), list[tuple[int, int]]()
+        rest, places = rule(text), list[tuple[int, int]]()
         for index in sorted(options, key=lambda index: len(options[index]), reverse=True):
             written = re.compile(_BEFORE + re.escape(rule(options[index].strip())) + _AFTER)
             if match := written.search(rest):
-                found.append((match.start(), index))
+                places.append((match.start(), index))
                 rest = written.sub(lambda match: "|" * len(match.group()), rest)
-        if found:
-            return [[index] for _, index in sorted(found)]
+        if places:
+            return [[index] for _, index in sorted(places)]
     return []

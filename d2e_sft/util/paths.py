@@ -7,7 +7,6 @@ a user started moves it to the end of the path, and imports its packages from th
 
 from __future__ import annotations
 
-import difflib
 import os
 import site
 import sys
@@ -81,19 +80,3 @@ def claim_packages() -> None:
                 f"the name {name!r} is taken by {where}; expected the package {ROOT / name}, which is part of d2e-sft",
                 remedy=f"rename that file, or run d2e in a process that has not imported it (import {name})",
             )
-
-
-def nearest_path(path: Path) -> str:
-    """`" Did you mean 'x'?"` for a path of rows that is there if its first missing part is misspelt, or ""."""
-    missing = [part for part in (path, *path.parents) if not part.exists()]
-    if not missing or not (folder := missing[-1].parent).is_dir():
-        return ""
-    rest = path.relative_to(missing[-1])
-    known = [entry.name for entry in folder.iterdir() if _has_rows(entry / rest)]
-    near = difflib.get_close_matches(missing[-1].name, known, n=1, cutoff=0.5)
-    return f" Did you mean {str(folder / near[0] / rest)!r}?" if near else ""
-
-
-def _has_rows(path: Path) -> bool:
-    """Whether it is a file of samples, or a folder of such files."""
-    return path.suffix in (".parquet", ".jsonl") if path.is_file() else any(path.glob("*.parquet"))

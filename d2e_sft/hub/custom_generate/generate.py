@@ -57,11 +57,11 @@ def generate(
         ValueError: the imagined prompts do not match the original ones, or α is not from 0 to 10. Also raised for
             decoding methods without a second stream (beam search, guidance, assisted decoding, …).
     """
-    own = type(model).generate  # not model.generate, which may be this function
+    plain_generate = type(model).generate  # not model.generate, which may be this function
     if imagined_input_ids is None:
         if alpha or imagined_attention_mask is not None:
             raise ValueError("alpha or imagined_attention_mask without imagined_input_ids: there is nothing to debias")
-        return own(model, inputs, **kwargs)
+        return plain_generate(model, inputs, **kwargs)
     ratio = DEFAULT_ALPHA if alpha is None else float(alpha)
     if not 0 <= ratio <= _MAX_ALPHA:
         raise ValueError(f"alpha={alpha}: not a debias ratio; expected a number from 0 to {_MAX_ALPHA:g}")
@@ -76,7 +76,7 @@ def generate(
             processors.append(RepetitionPenaltyLogitsProcessor(float(penalty)))
             kwargs["repetition_penalty"] = 1.0
         kwargs["logits_processor"] = LogitsProcessorList([*processors, *(kwargs.get("logits_processor") or ())])
-    return own(model, inputs, **kwargs)
+    return plain_generate(model, inputs, **kwargs)
 
 
 class _Debias(LogitsProcessor):

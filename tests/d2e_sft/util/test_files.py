@@ -34,7 +34,7 @@ from d2e_sft.util.files import (
     write_whole,
 )
 from d2e_sft.util.locks import LOCK_FILE, file_lock, temporary_folder
-from d2e_sft.util.paths import ROOT, bundled, cache_dir, claim_packages, nearest_path, safe_environment
+from d2e_sft.util.paths import ROOT, bundled, cache_dir, claim_packages, safe_environment
 from eval.sweep.run import run_process
 
 
@@ -295,17 +295,6 @@ def test_a_clone_that_is_not_installed_stays_on_the_path_and_comes_last(monkeypa
     assert safe_environment(made) == made
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(ROOT)])
     assert safe_environment({}) == {"PYTHONSAFEPATH": "1"}
-
-
-def test_a_path_with_one_misspelt_part_is_found(tmp_path: Path) -> None:
-    (tmp_path / "mine" / "old").mkdir(parents=True)
-    (tmp_path / "mine" / "train.parquet").touch()
-    for given in ("mien/train.parquet", "mine/trian.parquet"):
-        assert nearest_path(tmp_path / given) == f" Did you mean {str(tmp_path / 'mine' / 'train.parquet')!r}?"
-    (tmp_path / "minefile").touch()
-    assert nearest_path(tmp_path / "mien") == f" Did you mean {str(tmp_path / 'mine')!r}?"
-    for given in ("nofile", "mien/dev.parquet", "other/train.parquet", "mine/train.parquet/x"):
-        assert nearest_path(tmp_path / given) == ""
 
 
 def test_the_cache_and_what_the_package_brings_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
