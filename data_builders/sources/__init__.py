@@ -5,8 +5,10 @@ from __future__ import annotations
 from data_builders.boxes.source import BOXES
 from data_builders.habit.source import HABIT
 from data_builders.raw.source import Source
+from data_builders.sources.conflict.confiqa import CONFIQA
 from data_builders.sources.conflict.cpi_facts import CPI_FACTS
-from data_builders.sources.conflict.faitheval import FAITHEVAL
+from data_builders.sources.conflict.faitheval import FAITHEVAL, FAITHEVAL_INCONSISTENT, FAITHEVAL_UNANSWERABLE
+from data_builders.sources.conflict.faithfulness_qa import FAITHFULNESS_QA
 from data_builders.sources.conflict.kre_squad import KRE_SQUAD
 from data_builders.sources.conflict.matres import MATRES
 from data_builders.sources.conflict.memotrap import MEMOTRAP
@@ -29,7 +31,8 @@ from data_builders.sources.procedures import CREPE, OPENPI, OPENPI2
 from data_builders.sources.strategyqa import STRATEGYQA
 
 PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
-CONFLICT_SOURCES = (MATRES, TORQUE, KRE_SQUAD, NQ_SWAP, FAITHEVAL, MEMOTRAP, CPI_FACTS)
-_OTHERS = (STORYCLOZE, SOCIALIQA, ALPHANLI, CREPE, STRATEGYQA, OPENPI, OPENPI2)
+FAITHEVAL_PARTS = (FAITHEVAL, FAITHEVAL_UNANSWERABLE, FAITHEVAL_INCONSISTENT)
+CONFLICT_SOURCES = (MATRES, TORQUE, KRE_SQUAD, NQ_SWAP, *FAITHEVAL_PARTS, MEMOTRAP, CPI_FACTS, *CONFIQA)
+_OTHERS = (FAITHFULNESS_QA, STORYCLOZE, SOCIALIQA, ALPHANLI, CREPE, STRATEGYQA, OPENPI, OPENPI2)
 _ALL: tuple[Source, ...] = (BOXES, HABIT, REVISED, *PIPER_SOURCES, *_OTHERS, *CONFLICT_SOURCES)
 SOURCES = {source.name: source for source in _ALL}

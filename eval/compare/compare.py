@@ -7,6 +7,7 @@ The table has a row for each part, group, measure and run. The parts are
 - `groups`: all samples, relations' averages, and dataset × relation × format; corrected for a run's rows of a measure;
 - `context`: the score `without` the context, what the context adds, and the share of answers that stay the `same`;
 - `subsets`: by dataset and subset; corrected for a dataset's runs and subsets;
+- `confiqa`: ConFiQA's own measures by its parts, and their average; corrected for a part's runs and measures;
 - `faithfulness`: free answers to contexts by dataset; corrected for a dataset's runs and measures;
 - `kinds`: free answers by what the questions ask for; corrected for all kinds and runs;
 - `measures`: those of a related system (`compare_measures`).
@@ -31,6 +32,7 @@ from eval.compare.decoding import ALIKE, DecodingDifferences, decoding_of_runs
 from eval.compare.judged import read_judged
 from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.score import frame as table
+from eval.score.confiqa import MEASURES as CONFIQA_MEASURES
 from eval.score.faithfulness import MEASURES
 from eval.score.measures import Measure
 from eval.score.predictions import Prediction, SampleKey
@@ -178,7 +180,7 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     unread = {run.label: (run, answers) for run in runs if (answers := without_context(run)) is not None}
     steps = [partial(_groups, frame), partial(_faithfulness, runs, frame)]
     steps += [partial(_context, *own) for own in unread.values()]
-    steps.append(partial(_subsets, unread.values(), frame))
+    steps += [partial(_subsets, unread.values(), frame), partial(_confiqa, frame)]
     if runs[0].scores.bench.suite is None:
         steps.append(partial(_kinds, frame))
     parts = [step(samples, seed) for step in Progress(steps, desc="comparing", unit="table")]
@@ -286,7 +288,15 @@ def _subsets(
         table.ratios(frame, conflict, "contains habit", "contains context", "memorisation_ratio", seed=seed),
         *(table.means(_own_habit(*own), conflict, ["own habit", "on own habit"], seed=seed) for own in unread),
     ]
-    return pd.concat([part for part in parts if len(part)] or parts[:1]).assign(part="subsets")
+    return table.together(*parts).assign(part="subsets")
+
+
+def _confiqa(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
+    groups = table.by_confiqa(samples)
+    measures = [name for name in CONFIQA_MEASURES if name in frame.measure.values]
+    changes = table.changes(frame, groups, measures, ["dataset"], seed=seed)
+    scores = _scored("confiqa", table.means(frame, groups, measures, seed=seed), changes)
+    return table.together(scores, table.confiqa_ratios(frame, groups, seed=seed).assign(part="confiqa"))
 
 
 def _own_habit(run: ScoredRun, unread: Answers) -> DataFrame:

@@ -25,6 +25,9 @@ from eval.compare.figures import (
     with_interval,
     with_star,
 )
+from eval.compare.published import read_published
+from eval.score.confiqa import MEASURES as MEASURES_OF_CONFIQA
+from eval.score.confiqa import RATIO
 from eval.score.faithfulness import BY_WORDS, REFUSALS
 from eval.score.frame import ALL, AVERAGE, CELLS, GAP
 from eval.score.scores import GroupScores, Scores
@@ -60,6 +63,11 @@ _ANSWERS = (
 _OWN_HABIT = (
     "Does the model have the habit? How often its answer to conflict rows without the context is the habit, the "
     "number of these rows, and its accuracy on them with the context"
+)
+_CONFIQA = (
+    "ConFiQA's own measures of its conflict rows, percent (Bi et al.). P_c: the output contains the context's answer, "
+    "not the known one and no negation; P_o: it contains the known one; M_R = P_o / (P_c + P_o); In-Acc: it contains "
+    "the context's answer; EM: the answer is the context's"
 )
 _KINDS = (
     "By what the questions ask for: accuracy (exact match) in percent with 95 % intervals; “Which company …?” asks "
@@ -123,8 +131,9 @@ def table_of(
     caption: str,
     title: str = "samples",
     notes: Sequence[str] = (),
+    more: Iterable[tuple[str, list[str]]] = (),
 ) -> Table:
-    """Return a table with a line for each run in each block, given with its name.
+    """Return a table with a line for each run in each block, given with its name, and `more` lines of blocks.
 
     Lines whose first cell shows no score, and columns that are empty everywhere, are left out.
     """
@@ -134,6 +143,7 @@ def table_of(
             cells = [column.show(block.score(label, column.measure, column.subset)) for column in columns]
             if not {*cells} <= {"", NONE, "0"}:
                 lines.append((name, [label, *cells]))
+    lines += more
     shown = [place for place in range(len(columns)) if any(line[place + 1] not in ("", NONE) for _, line in lines)]
     header = ["run", *(columns[place].heading for place in shown)]
     kept = [(name, [line[0], *(line[place + 1] for place in shown)]) for name, line in lines]
@@ -265,7 +275,20 @@ def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) ->
     )
     kinds = [(accuracies, caption), (_HABITS, _ANSWERS), (_OWN_HABITS, _OWN_HABIT), (changes, paired)]
     title = "dataset" if len(blocks) > 1 else ""
-    return _with_lines(table_of(comparison.labels, blocks, columns, text, title) for columns, text in kinds)
+    found = [table_of(comparison.labels, blocks, columns, text, title) for columns, text in kinds]
+    return _with_lines([*found, confiqa_table(comparison)])
+
+
+def confiqa_table(comparison: Comparison) -> Table:
+    """Return ConFiQA's measures by part, and with the average of all parts the published values of small models."""
+    blocks, first = _sized(comparison.blocks("confiqa", "dataset")), comparison.labels[0]
+    shown = {RATIO[-1]: mean_of}  # an average of ratios has no interval
+    columns = [Column(name, measure, shown.get(measure, with_star)) for measure, name in MEASURES_OF_CONFIQA.items()]
+    published = read_published("confiqa")
+    rows = published.tables[0].rows if any(block.name == (AVERAGE,) for _, block in blocks) else ()
+    more = [(published.paper, [row.name, *row.words]) for row in rows]
+    star = f"; * differs from {first} (corrected p below 0.05)" * (len(comparison.labels) > 1)
+    return table_of(comparison.labels, blocks, columns, _CONFIQA + star, "dataset", more=more)
 
 
 def kind_tables(comparison: Comparison) -> list[Table]:
@@ -322,6 +345,7 @@ def score_tables(scores: Scores) -> list[Table]:
             _scores_of(groups),
             Table.of(["samples", "gold", "predicted", ""], labels, _LABELS, notes=[*filter(None, warnings)]),
             _nested(groups, "events", {name: f"{name.split('_')[0]} F1" for name in ("token_f1", "event_f1")} | _HITS),
+            _nested(groups, "confiqa", {heading: heading for heading in MEASURES_OF_CONFIQA.values()}),
             _nested(groups, "faithfulness", BY_WORDS),
             _refusals(groups),
         ]
@@ -349,14 +373,15 @@ def _scores_of(groups: Sequence[GroupScores]) -> Table:
 
 
 def _nested(groups: Sequence[GroupScores], field: str, measures: Mapping[str, str]) -> Table:
-    """ESTER's scores, or one run's faithfulness by words."""
+    """ESTER's or ConFiQA's scores, or one run's faithfulness by words."""
     lines = []
     for g, own in ((g, own) for g in groups if (own := getattr(g, field))):
         means = [mean_of(own.get(name)) for name in measures]
         if field == "events":
             means[0] = with_interval(own["token_f1"])
         lines.append([name_of(g.key), own["n"], *means])
-    return Table.of(["samples", "n", *measures.values()], lines, _EVENTS if field == "events" else _WORDS)
+    caption = {"events": _EVENTS, "confiqa": _CONFIQA, "faithfulness": _WORDS}[field]
+    return Table.of(["samples", "n", *measures.values()], lines, caption)
 
 
 def _refusals(groups: Sequence[GroupScores]) -> Table:

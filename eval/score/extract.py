@@ -66,7 +66,7 @@ def extract_answer(
         given: the end of a prompt that contains the response form up to the answer; the output continues it.
     """
     if fmt == "chat":  # the whole output is the answer
-        said = _without_thoughts(output).strip()
+        said = without_thoughts(output).strip()
         return Extraction((said,) if said else (), "strict" if said else "none")
     readers: dict[str, _Reader] = {
         "nli": _read_label,
@@ -75,7 +75,7 @@ def extract_answer(
         "mcq": lambda text: find_options(text, options, several=True),
     }
     said = f"{given} {output}" if given else output
-    places = _Places(_without_thoughts(said), readers[fmt], last=setting == "cot", several=fmt == "mcq")
+    places = _Places(without_thoughts(said), readers[fmt], last=setting == "cot", several=fmt == "mcq")
     form = r"\s+".join(re.escape(word) for word in marker.strip().removesuffix(":").split())
     stated = places.behind(rf"{form}\s*:") if form else [places.own_line(places.output)]
     if answers := places.read(stated):
@@ -134,7 +134,7 @@ def _lenient_places(places: _Places, form: str, *, whole_text: bool) -> Iterator
         yield [places.output]
 
 
-def _without_thoughts(output: str) -> str:
+def without_thoughts(output: str) -> str:
     """Return the output after a reasoning model's thoughts; nothing if they were cut off."""
     return output.rpartition(_THOUGHT_END)[2].partition(_THOUGHT_START)[0]
 

@@ -23,6 +23,9 @@ from pandas import DataFrame
 from d2e_sft.data.prompts import NOT_OF_EVENTS
 from d2e_sft.data.sample import ENOUGH_ROWS, NLI_LABELS, SUBSETS
 from d2e_sft.util.answers import asked_for
+from eval.score.confiqa import DATASETS as CONFIQA
+from eval.score.confiqa import RATIO as CONFIQA_RATIO
+from eval.score.confiqa import confiqa_measures
 from eval.score.extract import Mode
 from eval.score.faithfulness import has_free_answer, refusals_of, word_measures
 from eval.score.predictions import Prediction
@@ -59,6 +62,7 @@ def measures_of(prediction: Prediction, refusals: Collection[str] = ()) -> dict[
         found |= {f"events {name}": value for name, value in prediction.events}
     if has_free_answer(prediction):
         found |= word_measures(prediction, refusals)
+    found |= confiqa_measures(prediction)
     if prediction.habit and prediction.subset not in (None, "aligned"):
         found["habit_rate"] = prediction.gives(prediction.habit)
         if prediction.subset == "conflict":
@@ -179,6 +183,14 @@ def by_dataset(samples: DataFrame) -> DataFrame:
     return pd.concat([groups, *every])
 
 
+def by_confiqa(samples: DataFrame) -> DataFrame:
+    """Group ConFiQA's conflict rows by part; last come all rows with the parts as strata, if all three are there."""
+    own = samples[samples.dataset.isin(CONFIQA) & (samples.subset == "conflict")]
+    own = own.assign(stratum=own.dataset)[["row", "dataset", "stratum"]]
+    every = [own.assign(dataset=AVERAGE)] if own.dataset.nunique() == len(CONFIQA) else []
+    return pd.concat([own, *every])
+
+
 def _order(names: pd.Series[Any]) -> dict[Any, int]:
     return {name: place for place, name in enumerate(names.unique())}
 
@@ -227,6 +239,16 @@ def ratios(frame: DataFrame, groups: DataFrame, part: str, rest: str, name: str,
     return DataFrame(found, columns=[*_names(groups), "rows", "n", "mean", "low", "high"])
 
 
+def confiqa_ratios(frame: DataFrame, groups: DataFrame, *, seed: int = 0) -> DataFrame:
+    """Return ConFiQA's M_R like `ratios`; that of an average is the mean of its parts' ratios, without bounds."""
+    found = ratios(frame, groups[groups.dataset != AVERAGE], *CONFIQA_RATIO, seed=seed)
+    if (groups.dataset != AVERAGE).all():
+        return found
+    by_run = found.groupby(["measure", "run"], sort=False)
+    means = by_run[["rows", "n"]].sum().join(by_run["mean"].mean())[by_run.size() == len(CONFIQA)]
+    return together(found, means.reset_index().assign(dataset=AVERAGE))
+
+
 def changes(
     frame: DataFrame,
     groups: DataFrame,
@@ -265,6 +287,11 @@ def with_holm(found: DataFrame, family: Sequence[str]) -> DataFrame:
     tested = found[found["p"].notna()].assign(together=0)
     adjusted = tested.groupby(["together", *family], sort=False)["p"].transform(holm) if len(tested) else tested["p"]
     return found.assign(adjusted_p=adjusted)
+
+
+def together(*parts: DataFrame) -> DataFrame:
+    """Return the parts below each other, without empty ones, whose columns have no types."""
+    return pd.concat([part for part in parts if len(part)] or parts[:1])
 
 
 def _names(groups: DataFrame) -> list[str]:

@@ -18,6 +18,7 @@ from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import ENOUGH_ROWS, Subset
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
+from eval.score.confiqa import RATIO
 from eval.score.extract import Mode
 from eval.score.faithfulness import MEASURES
 from eval.score.predictions import Prediction
@@ -46,6 +47,7 @@ class GroupScores(BaseModel):
         ambiguous: share of outputs that could mean several options, part of no extraction; not written if 0.
         label_shares, gold_shares: nli only: how often each label is predicted and gold; `other` is no label.
         events: means of the scores of answers of several events (ESTER), and their number `n`.
+        confiqa: ConFiQA's measures (see `eval.score.confiqa`) of its conflict rows, and their number `n`.
         faithfulness: see `eval.score.faithfulness`; `n` answers, of which `lacking` have a context without the answer.
     """
 
@@ -64,6 +66,7 @@ class GroupScores(BaseModel):
     label_shares: dict[str, float] | None = None
     gold_shares: dict[str, float] | None = None
     events: dict[str, int | Interval] | None = None
+    confiqa: dict[str, int | Interval] | None = None
     faithfulness: dict[str, int | Interval] | None = None
 
     @property
@@ -249,12 +252,15 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
     every = groups.assign(**dict.fromkeys(table.GROUP, table.ALL))
     labels = [name for name in frame.measure.unique() if name.startswith(("says ", "gold "))]
     shares = [*table.MODES, "ambiguous", *labels]
-    events = [name for name in frame.measure.unique() if name.startswith("events ")]
-    metrics = [*METRICS, "set_accuracy", "acc", "acc_norm", *events, *MEASURES]
+    own = [name for name in frame.measure.unique() if name.startswith(("events ", "confiqa "))]
+    metrics = [*METRICS, "set_accuracy", "acc", "acc_norm", *own, *MEASURES]
     overall, *scored = [
-        _group(key, own)
+        _group(key, cells)
         for grouping in (every, groups)
-        for key, own in table.means(frame, grouping, metrics, plain=shares, seed=seed).groupby(table.GROUP, sort=False)
+        for key, cells in table.together(
+            table.means(frame, grouping, metrics, plain=shares, seed=seed),
+            table.ratios(frame, grouping, *RATIO, seed=seed),
+        ).groupby(table.GROUP, sort=False)
     ]
     relations = dict.fromkeys(group.relation for group in scored)
     scores = Scores(
@@ -279,9 +285,10 @@ def _group(key: GroupKey, found: DataFrame) -> GroupScores:
         shares = {name: cell.mean for name, cell in cells.items()}
         fields["label_shares"] = {name[5:]: share for name, share in shares.items() if name.startswith("says ")}
         fields["gold_shares"] = {name[5:]: share for name, share in shares.items() if name.startswith("gold ")}
-    events = {name.removeprefix("events "): score[name] for name in cells if name.startswith("events ")}
-    if events:
-        fields["events"] = {"n": int(cells["events token_f1"].n), **events}
+    for field, first in (("events", "token_f1"), ("confiqa", "P_c")):
+        own = {name.removeprefix(f"{field} "): score[name] for name in cells if name.startswith(f"{field} ")}
+        if own:
+            fields[field] = {"n": int(cells[f"{field} {first}"].n), **own}
     if "contained" in cells:
         lacking = int(cells["refusal"].n) if "refusal" in cells else 0
         means = {name: score[name] for name in MEASURES if name in cells}

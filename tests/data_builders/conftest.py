@@ -33,8 +33,8 @@ def unchanged_raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copy_raw_files(place: Path) -> Path:
     """Copy the raw files of these tests into `place/raw`, and return it."""
     folder = Path(shutil.copytree(_RAW_FILES, place / "raw"))
-    rows = json.loads((folder / "conflict/nq-swap/rows.json").read_text(encoding="utf-8"))
-    pq.write_table(pa.Table.from_pylist(rows), folder / "conflict/nq-swap/dev-00000-of-00001.parquet")
+    for file in folder.rglob("*.parquet.json"):
+        pq.write_table(pa.Table.from_pylist(json.loads(file.read_text(encoding="utf-8"))), file.with_suffix(""))
     return folder
 
 

@@ -1,19 +1,26 @@
-"""FaithEval, counterfactual part (Ming et al., ICLR 2025): science questions with a passage for a wrong option.
+"""FaithEval (Ming et al., ICLR 2025): passages for a wrong option, without the answer, or with several answers.
 
-The questions are those of ARC-Challenge. A generated passage argues for an option that is wrong in the world and right
-by the passage. So all 1,000 rows are a `conflict`, and the habit is the answer of ARC.
+Counterfactual: the questions are those of ARC-Challenge. A generated passage argues for an option that is wrong in the
+world and right by the passage. So all 1,000 rows are a `conflict`, and the habit is the answer of ARC.
+
+Unanswerable and inconsistent: questions of ten datasets on a passage that was changed to lack the answer, or on
+passages that contradict each other. Both are `unanswerable` rows. As in the authors' program, the question says which
+word is expected then (in our words), and the phrases that the program accepts are the accepted answers.
 """
 
 from __future__ import annotations
 
 import string
+from functools import partial
+from pathlib import Path
 
 from pydantic import AliasPath, Field
 
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.reading import Job, SplitSamples, read_splits
-from data_builders.sources.rows import Form, RawInput, RawObject, RawRow, Text, Texts, derived_table
+from data_builders.raw.source import Source
+from data_builders.sources.reading import Job, SplitSamples, read_splits, reader
+from data_builders.sources.rows import Form, RawInput, RawObject, RawRow, Text, Texts, columns, derived_table
 
 
 class _Choice(RawObject):
@@ -60,4 +67,30 @@ def _keys(job: Job) -> dict[str, int]:
     return places
 
 
+class _Open(RawRow):
+    question: Text
+    context: Text
+
+
+def _open(row: _Open, *, ask: str, accepted: str) -> Draft:
+    parts = {"question": f"{row.question} ({ask})", "answers": accepted.split(", ")}
+    return row.draft(relation="factual", subset="unanswerable", meta={"asked": row.question}, **parts)
+
+
+def _part(name: str, ask: str, accepted: str) -> Source:
+    form = Form(_Open, partial(_open, ask=ask, accepted=accepted), lambda raw: raw.parquet_rows(columns(_Open)))
+    return source(Path(__file__).with_name(f"faitheval_{name}.yaml"), reader(form))
+
+
 FAITHEVAL = source(__file__, read)
+FAITHEVAL_UNANSWERABLE = _part(
+    "unanswerable",
+    "If the context does not tell, the answer is: unknown",
+    "unknown, no answer, no information, not, unclear",
+)
+FAITHEVAL_INCONSISTENT = _part(
+    "inconsistent",
+    "If the context gives several answers that contradict each other, the answer is: conflict",
+    "conflict, multiple answers, disagreement, inconsistent, contradictory, contradiction, inconsistency, "
+    "two answers, 2 answers, conflicting",
+)

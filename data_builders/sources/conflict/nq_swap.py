@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Subset
 from data_builders.raw.facts import source
 from data_builders.raw.source import Job, SplitRows, SplitSamples
+from data_builders.sources.conflict.pairs import passages
 from data_builders.sources.reading import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples
 from data_builders.sources.rows import Draft, Form, RawRow, SourceOptions, Text, columns
 
@@ -41,19 +41,7 @@ class _Row(RawRow):
 
 
 def _drafts(row: _Row) -> Iterator[Draft]:
-    passages: dict[Subset, tuple[str, list[str]]] = {
-        "aligned": (row.org_context, row.org_answer),
-        "conflict": (row.sub_context, row.sub_answer),
-    }
-    for subset, (context, answers) in passages.items():
-        yield row.draft(
-            id=f"{row.number}-{subset}",
-            relation="factual",
-            context=context,
-            answers=dict.fromkeys(answers),
-            subset=subset,
-            habit=dict.fromkeys(row.org_answer),
-        )
+    return passages(row, str(row.number), (row.org_context, row.org_answer), (row.sub_context, row.sub_answer))
 
 
 REPEATS = keep_first(

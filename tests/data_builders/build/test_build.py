@@ -71,7 +71,7 @@ def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Pat
     assert result.status == 1, result.out  # one of its datasets is not there
     samples = read_samples(tmp_path / "out" / "test.parquet")
     assert {sample.dataset for sample in samples} == set(SUITES["conflict"].datasets) - {"nq_swap"}
-    assert {sample.subset for sample in samples} == {"aligned", "conflict"}
+    assert {sample.subset for sample in samples} == {"aligned", "conflict", "unanswerable"}
     assert {sample.split for sample in samples} == {"test"}
     manifest = read_manifest(tmp_path / "out")
     assert manifest["failures"] == {
@@ -82,6 +82,17 @@ def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Pat
     assert [row["dataset"] for row in counts] == list(SUITES["conflict"].datasets)
     reasons = {row["dataset"]: row["reason"] for row in counts}
     assert "hateful sentences are read on request only" in reasons["memotrap"]
+
+
+def test_the_conflict_suite_is_complete_without_files_that_were_never_downloaded_here(
+    raw: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(raw / "conflict/confiqa")
+    result = _build(raw, tmp_path, "conflict")
+    assert result.status == 0, result.out
+    assert "raw.githubusercontent.com/byronBBL/Context-DPO" in result.err
+    samples = read_samples(tmp_path / "out" / "test.parquet")
+    assert not any(sample.dataset.startswith("confiqa") for sample in samples)
 
 
 def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Path) -> None:
