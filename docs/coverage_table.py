@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/coverage.md: `python docs/coverage_table.py`, about six minutes on one core.
+"""Writes the tables of docs/reference/interval-coverage.md: `python docs/coverage_table.py`, six minutes on one core.
 
 Samples are drawn from known distributions. A row counts how often intervals hold the true mean, for the average of one
 group, of several, and of groups of 3 and 50 samples in turn; for differences also how often interval and p disagree.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from eval.score.statistics import SIGNIFICANT, Interval, bootstrap_average, paired_average
 
-PAGE = Path(__file__).parent / "reference" / "coverage.md"
+PAGE = Path(__file__).parent / "reference" / "interval-coverage.md"
 DRAWS = 1_000
 SIZES = {"3": (3,), "8": (8,), "20": (20,), "50": (50,), "3 and 50": (3, 50)}
 GROUPS = (1, 4, 15)

@@ -134,7 +134,7 @@ def test_skipped_bad_rows_are_kept_and_counted(world: Path, tmp_path: Path) -> N
     _write_jsonl(data, rows)
     words = [f"data.train={data}", "data.skip_bad=true", f"train.output_dir={run}", "train.max_steps=1"]
     assert "1 bad rows skipped, kept in" in output_of("train", world / "run.yaml", *words)
-    assert json.loads((run / "bad_rows.jsonl").read_text())["line"] == 4
+    assert json.loads((run / "_bad_rows.jsonl").read_text())["line"] == 4
 
 
 VIEWS = ("original", "imagined", "refined")

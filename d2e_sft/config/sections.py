@@ -138,7 +138,7 @@ class DataSection(RecipeSection):
     overlong: Overlong = "error"
     """How to treat longer rows: stop, drop them, or cut the end of their contexts; answers are never cut."""
     skip_bad: bool = False
-    """Skip rows that break the schema (counted, and kept in `bad_rows.jsonl`) instead of stopping."""
+    """Skip rows that break the schema (counted, and kept in `_bad_rows.jsonl`) instead of stopping."""
 
 
 class TrainSection(RecipeSection):
@@ -211,16 +211,16 @@ class TrainSection(RecipeSection):
     early_stopping_threshold: float = Field(default=0.0, ge=0)
     """Smallest change of the metric that counts as an improvement."""
     report_to: list[Tracker] = Field(default_factory=list)
-    """Experiment trackers."""
+    """Experiment trackers, also as `wandb,tensorboard`."""
     project: str = "d2e-sft"
     """Project name for the trackers."""
 
     @field_validator("report_to", mode="before")
     @classmethod
-    def _one_tracker_is_a_list(cls, value: Any) -> Any:
+    def _text_is_a_list(cls, value: Any) -> Any:
         if value == "none":  # transformers' word for no tracker
             return []
-        return [value] if isinstance(value, str) else value
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

@@ -6,10 +6,13 @@ keys' values as a recipe; the trainer reads them there, and writes it into the r
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 
@@ -27,8 +30,9 @@ from d2e_sft.config.sections import fit_micro_batch
 from d2e_sft.model.forward import checkpointing_argument
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.prepare import precision_for
-from d2e_sft.util.distributed import asked_for, wait_for_gloo_at_exit, without_launcher_precision
+from d2e_sft.util.distributed import asked_for, process_state, wait_for_gloo_at_exit, without_launcher_precision
 from d2e_sft.util.errors import UserError, describe_problem, did_you_mean, shortened
+from d2e_sft.util.files import load_json
 from d2e_sft.util.signals import end_with_parent
 
 # Arguments from sections that have keys of the model and its files, too; one has another name than its key.
@@ -65,6 +69,7 @@ _NOT_RECORDED = {
     "assistant_only_loss",  # kept in the rows
 }
 _UNSET: tuple[Any, ...] = (None, False, "", [], {}, AcceleratorConfig())  # no value, as it is given or resolved
+_GATHER = "stage3_gather_16bit_weights_on_model_save"
 _OVER_TOKENS = "it divides a row's tokens over processes, and the views of a packed row share prefixes"
 _OVER_ROWS = "processes that share a layer need the same rows, and each process gets rows of its own"
 _PARALLELISM = {
@@ -79,6 +84,25 @@ def check_names(of: str, given: Iterable[str], known: Iterable[str]) -> None:
     for name in given:
         if name not in known:
             raise UserError(f"{of}: has no argument {name}.{did_you_mean(name, known)}", FROM_TRL)
+
+
+def _hand_to_accelerate(deepspeed: str | dict[str, Any]) -> None:
+    """Configure DeepSpeed by a JSON file, its text or a dict, as `accelerate launch` would have done.
+
+    transformers fills in the values `auto` from its arguments before it knows the number of processes, by which a
+    global batch is divided. In accelerate's way it does so later.
+    """
+    config: Any = deepspeed
+    try:
+        if isinstance(deepspeed, str):
+            config = load_json(deepspeed if deepspeed.startswith("{") else Path(deepspeed).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"D2EConfig: deepspeed={deepspeed!r}: {error}", "give DeepSpeed's JSON file, or its content as a dict"
+        ) from None
+    content = json.dumps({"gradient_accumulation_steps": "auto", **config})
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    os.environ["ACCELERATE_DEEPSPEED_CONFIG_FILE"] = base64.urlsafe_b64encode(content.encode()).decode()
 
 
 def _key_fields() -> Iterator[tuple[str, Any, Any]]:
@@ -152,6 +176,8 @@ class D2EConfig(_Keys):
     def __post_init__(self: Any) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
         self._reject_unsupported()
+        if self.deepspeed:
+            _hand_to_accelerate(self.deepspeed)
         self.evaluates_by_default = self.eval_strategy is None and self.eval_steps is None
         if not hasattr(self, "recipe"):  # `from_recipe` has one
             self.recipe = self._as_recipe()
@@ -177,8 +203,12 @@ class D2EConfig(_Keys):
             self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
         end_with_parent()  # in a script that `accelerate launch` starts
         self._choose_device()
+        of_deepspeed, self.deepspeed = self.deepspeed, None
         with without_launcher_precision():
             super().__post_init__()
+        self.deepspeed = of_deepspeed
+        if getattr(self.deepspeed_plugin, "zero_stage", 0) == 3:  # a run folder holds a whole model
+            self.deepspeed_plugin.deepspeed_config["zero_optimization"][_GATHER] = True
         if self.world_size > 1:
             wait_for_gloo_at_exit()
         self._n_gpu = min(self.n_gpu, 1)  # one process drives one device: DataParallel would split across views
@@ -288,6 +318,8 @@ class D2EConfig(_Keys):
             os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed, if imported, guesses it too, with a warning
             self.dataloader_pin_memory = False
             self.ddp_backend = self.ddp_backend or ("gloo" if deepspeed else None)
+        if deepspeed:  # `d2e train` has done so; transformers would compile collectives for CPUs
+            process_state(patience=timedelta(seconds=self.ddp_timeout))
 
     def _share_batch(self: Any) -> None:
         """Split the global batch over processes, and set transformers' arguments accordingly."""

@@ -287,7 +287,7 @@ class EvaluatingTrainer(Trainer):
     def _sample_predictions(self, samples: Sequence[EventSample], *, keep: bool) -> dict[str, float]:
         """Return `em` and `f1` of a few of the samples, the same at every evaluation.
 
-        If they are kept, a row of RUN/held_out_predictions.jsonl and of the trackers' tables has the step, the
+        If they are kept, a row of RUN/_held_out_predictions.jsonl and of the trackers' tables has the step, the
         sample's keys, its first accepted answer, and the model's: `plain`, and `debiased` if it is decoded with α > 0.
         """
         train, decoding = self.recipe.train, self.recipe.decoding

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from d2e_sft.config.functions import MOVE_FUNCTION, OF_SCRIPT
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.config.sections import LoraSection
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE, write_bad_rows
+from d2e_sft.data.bad_rows import write_bad_rows
 from d2e_sft.data.built import taggers, tags_of_another
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import samples_of
@@ -22,6 +22,7 @@ from d2e_sft.train.checks import count_processes, count_steps, loads_whole_steps
 from d2e_sft.train.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.train.evaluation import trackers_with_tables
 from d2e_sft.train.rows import describe_rows, warn_without_contexts
+from d2e_sft.train.run_folder import ROWS_FILE, SKIPPED_FILE
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import say, warn
@@ -74,7 +75,7 @@ class RecordRun(TrainerCallback):
         for name, samples in self.written.items():
             write_samples(samples, run / name)
         bad_rows = [row for rows in (inputs.training, inputs.held_out) if rows is not None for row in rows.bad_rows]
-        write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
+        write_bad_rows(bad_rows, run / SKIPPED_FILE)
         digest = self.trainer.tokens_sha256
         data = record_data(recipe, len(inputs.train_dataset), digest, processes=args.world_size)
         if inputs.training is not None:
@@ -101,9 +102,9 @@ class RecordRun(TrainerCallback):
         model = inputs.loaded.model
         recipe.model.name = trainer.model_name or type(model).__name__
         recipe.model.lora = self._lora(getattr(model, "peft_config", {}).get("default"))
-        recipe.data.train = str(self._file(rows, "train_rows.parquet", inputs.training))
-        recipe.data.dev = self._file(held_out, "dev_rows.parquet", inputs.held_out)
-        recipe.data.probe = self._file(probe, "probe_rows.parquet", self.probe)
+        recipe.data.train = str(self._file(rows, ROWS_FILE.format("train"), inputs.training))
+        recipe.data.dev = self._file(held_out, ROWS_FILE.format("dev"), inputs.held_out)
+        recipe.data.probe = self._file(probe, ROWS_FILE.format("probe"), self.probe)
         size = len(inputs.train_dataset) if hasattr(inputs.train_dataset, "__len__") else None
         per_epoch = None if size is None else count_steps(recipe, size, args.world_size).per_epoch
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from d2e_sft.config.objectives import View, is_own
 from d2e_sft.config.recipe import Overlong, Recipe
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
+from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, RejectedFrom
 from d2e_sft.data.views import EncodedSample, ViewEncoder
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel, check_positions
 from d2e_sft.train.balance import Balance
+from d2e_sft.train.run_folder import SKIPPED_FILE
 from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
@@ -164,7 +165,7 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     counts = {
         f"longer than {data.max_length} tokens{' and dropped' * (data.overlong == 'drop')}": len(rows.dropped),
         f"longer than {data.max_length} tokens, so their contexts are cut": len(rows.truncated),
-        f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(rows.bad_rows),
+        f"bad rows skipped, kept in {Path(recipe.train.output_dir) / SKIPPED_FILE}": len(rows.bad_rows),
         none: len(without_context),
     }
     file, limit, key = data.train, data.max_samples, "data.max_samples"

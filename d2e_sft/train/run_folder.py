@@ -22,7 +22,10 @@ from d2e_sft.util.locks import LOCK_FILE
 from d2e_sft.util.terminal import warn
 
 TRAINER_STATE = "trainer_state.json"  # marks a finished run
-PREDICTIONS_FILE = "held_out_predictions.jsonl"
+# Files of rows begin with _, so that `push_to_hub` of transformers leaves them out.
+PREDICTIONS_FILE = "_held_out_predictions.jsonl"
+SKIPPED_FILE = f"_{BAD_ROWS_FILE}"
+ROWS_FILE = "_{}_rows.parquet"
 NON_FINITE_FILE = "non_finite.json"
 ASIDE = ".saving"  # folder in which a model is written before it is moved into its place
 _ANEW = "start over with --overwrite (overwrite_output_dir=True), or choose another train.output_dir"
@@ -31,7 +34,7 @@ _LEFT_BY_TRAINING = (
     *("checkpoint-*", "adapter_*", "*.safetensors", "*.safetensors.index.json", "config.json", ASIDE, "eval"),
     *("generation_config.json", "tokenizer*", "chat_template.jinja", "training_args.bin", TRAINER_STATE),
     *(SEAL_FILE, RECIPE_FILE, f"{RECIPE_FILE}.partial", DATA_FILE, f"{DATA_FILE}.partial"),
-    *(BAD_ROWS_FILE, PREDICTIONS_FILE, NON_FINITE_FILE),
+    *(SKIPPED_FILE, PREDICTIONS_FILE, NON_FINITE_FILE),
 )
 # Keys that a resumed run may change, since they do not change a step. Data and prompt set are compared by content.
 _FREE_TO_CHANGE = (

@@ -51,9 +51,9 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
     if asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
         raise UserError(
-            f"DeepSpeed was asked for (ACCELERATE_USE_DEEPSPEED), but training would run as "
+            f"DeepSpeed was asked for (deepspeed=…, or ACCELERATE_USE_DEEPSPEED), but training would run as "
             f"{state.distributed_type.value}",
-            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`",
+            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`, or a script with `torchrun`",
         )
     # `accelerate launch --cpu` with several processes starts only one and sets an address but no size.
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from unittest import mock
 
 import click
@@ -37,12 +40,15 @@ def lm_eval(arguments: tuple[str, ...]) -> None:
         from lm_eval.__main__ import cli_evaluate
     except ImportError as error:
         raise UserError("lm-evaluation-harness is not installed", "pip install 'd2e-sft[lm-eval]'") from error
-    import lm_eval.models  # noqa: F401  # the harness registers its own only while none is registered
+    import lm_eval.models  # the harness registers its own only while none is registered
+    import lm_eval.tasks
 
     import eval.lm_eval.model  # noqa: F401  # registers the model
 
-    sys.argv = ["lm_eval", *_with_tasks(list(arguments))]
-    with mock.patch.object(argparse.ArgumentParser, "error", _error):
+    verb = [] if arguments[0] in ("run", "ls", "validate") else ["run"]
+    sys.argv = ["lm_eval", *verb, *arguments]
+    tasks = mock.patch("lm_eval.tasks.TaskManager", partial(_with_tasks, lm_eval.tasks.TaskManager))
+    with mock.patch.object(argparse.ArgumentParser, "error", _error), tasks:
         cli_evaluate()
 
 
@@ -52,10 +58,7 @@ def _error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     parser.exit(2, folded(f"{parser.prog}: error: {message}") + "\n")
 
 
-def _with_tasks(arguments: list[str]) -> list[str]:
-    """The arguments with this project's tasks added to the include path."""
-    if "--include_path" in arguments:
-        at = arguments.index("--include_path") + 1
-        return [*arguments[:at], f"{TASKS}:{arguments[at]}", *arguments[at + 1 :]]
-    at = 1 if arguments[0] in ("run", "ls", "validate") else 0
-    return [*arguments[:at], *(["run"] if not at else []), *arguments[at:], "--include_path", str(TASKS)]
+def _with_tasks(manager: Callable[..., Any], *, include_path: str | None = None, **options: Any) -> Any:
+    """The harness's manager of tasks with this project's folder, and the user's: it takes several only as a list."""
+    own = [] if include_path is None else include_path.split(os.pathsep)
+    return manager(include_path=[str(TASKS), *own], **options)

@@ -59,6 +59,7 @@ class DemoModel:
     loaded: LoadedModel
     prompt_set: PromptSet
     decoding: DecodingConfig
+    alpha_is: str = ""  # where α comes from
 
     @property
     def alpha(self) -> float:
@@ -71,14 +72,18 @@ class DemoModel:
 
 
 def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
-    if options.alpha is None and recipe_of(model) is None:
-        options = replace(options, alpha=_DEFAULT_ALPHA)
+    recipe, alpha_is = recipe_of(model), "as --alpha says"
+    if options.alpha is None and recipe is None:
+        options, alpha_is = replace(options, alpha=_DEFAULT_ALPHA), "the usual value: this model has no recipe"
+    elif options.alpha is None and recipe is not None:
+        subtracts = recipe.decoding.alpha > 0
+        alpha_is = f"the run's own value{'' if subtracts else ', since its training subtracted nothing'}"
     config = resolve_options(model, options)
     wording = load_prompt_set(options.prompt_set or trained_wording(model, config.prompt_set), config.form)
     loaded = load_to_decode(model, config.section, options.dtype)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)
-    return DemoModel(model, loaded, wording, config.decoding)
+    return DemoModel(model, loaded, wording, config.decoding, alpha_is)
 
 
 class Answerer:
@@ -136,6 +141,7 @@ def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> tuple
     return pair, end
 
 
+_GUESSED_WRONG = "✗ wrong, as expected of a guess"
 _AT_ZERO = "At α = 0 nothing is subtracted. For a debiased answer, move the slider for α, and answer again."
 
 
@@ -154,8 +160,9 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
         del said[names[1]]  # it was not decoded
     rows = []
     for name, one in said.items():
+        marks = ("✗ not as expected", "✓ right") if name != names[2] else (_GUESSED_WRONG, "✓ right, by a guess")
         right = one.exact_match == 1
-        mark = "<span class='right'>✓ right</span>" if right else "<span>✗ not as expected</span>"
+        mark = f"<span{' class=right' if right else ''}>{marks[right]}</span>"
         text = escape("; ".join(one.answer)) if one.parsed else "<em>no answer recognised</em>"
         rows.append(f"<dt>{escape(name)}</dt><dd>{text}{mark if question.is_answered else ''}</dd>")
     parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said.values()))}</p>"]
@@ -284,6 +291,7 @@ def page_of(model: DemoModel, examples: Sequence[Question], opening: Opening) ->
         opening=opening,
         formats={fmt: name for fmt, name in _FORMATS.items() if fmt in model.prompt_set.zero_shot},
         alpha=model.alpha,
+        alpha_is=model.alpha_is,
         limit=model.max_new_tokens,
         data={
             "examples": texts,

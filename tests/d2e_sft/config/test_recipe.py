@@ -37,6 +37,8 @@ def test_overrides_reach_every_section(recipe_file: Path) -> None:
     assert recipe.d2e.alpha == 0.7
     assert (recipe.train.learning_rate, recipe.train.report_to) == (3e-5, ["wandb"])
     assert load_recipe(recipe_file, ["train.report_to=none"]).train.report_to == []
+    both = load_recipe(recipe_file, ["train.report_to=tensorboard,wandb"])
+    assert both.train.report_to == ["tensorboard", "wandb"]
     assert recipe.train.output_dir == str(Path.home() / "x")
     assert recipe.model.lora is not None
     assert recipe.model.lora.r == 4

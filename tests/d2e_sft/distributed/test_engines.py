@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,17 @@ def ddp(world: Path) -> dict[str, Trained]:
 
 @pytest.fixture(scope="module")
 def zero3(world: Path) -> dict[str, Trained]:
-    """With a checkpoint of the first after step 3, from which the second continues."""
+    """With a checkpoint of the first after step 3, from which the second continues; the last has DeepSpeed's file."""
+    stage = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": False}
+    sizes = dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu"), "auto")
+    (world / "deepspeed.json").write_text(json.dumps({"zero_optimization": stage, **sizes}))
     trainings = {
         "zero3": ["train.save_steps=3"],
         "zero3-resumed": ["train.save_steps=3", f"--resume={world / 'zero3' / 'checkpoint-3'}"],
         "zero3-by-tokens": ["train.micro_batch_tokens=700"],
         **{f"zero3-{name}": others(world, name) for name in UNDER_ZERO3},
         "zero3-lora": LORA,
+        "zero3-script": [f"--deepspeed={world / 'deepspeed.json'}"],
     }
     return two_processes(world, "zero3", trainings)
 
@@ -97,6 +102,13 @@ def test_zero3_trains_as_one_process_and_parts_the_parameters(one: Path, zero3: 
             assert p["share"] == -(-p["whole"] // 2), name
             if name in large:
                 assert p["held"] == 0, f"{name} lies whole on a process between steps"
+    assert_trained_alike(records, run, one)
+
+
+def test_a_script_with_deepspeeds_own_file_trains_as_one_process(one: Path, zero3: dict[str, Trained]) -> None:
+    run, records = zero3["zero3-script"]
+    for record in records:
+        assert [record[name] for name in RAN_UNDER] == ["DEEPSPEED", "DeepSpeedEngine", 3]
     assert_trained_alike(records, run, one)
 
 

@@ -115,7 +115,7 @@ def assert_trained_alike(
     shares += tuple({"eval_bias_share", "eval_kl_rows"} & logs(one, "eval_loss")[0].keys())
     evaluated = tuple(f"eval_{term}" for term in terms)
     assert_same_values(logs(run, "eval_loss"), logs(one, "eval_loss"), shares, evaluated, "eval_loss")
-    texts = [(folder / "held_out_predictions.jsonl").read_text() for folder in (run, one)]
+    texts = [(folder / "_held_out_predictions.jsonl").read_text() for folder in (run, one)]
     assert len(texts[0].splitlines()) == 4
     assert texts[0] == texts[1]
 

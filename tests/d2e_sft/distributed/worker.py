@@ -1,7 +1,8 @@
 """One process of launched trainings: trains as `d2e train` does and writes down what it ran under.
 
 Called as `worker.py RESULTS RECIPE TRAINING...`; a training is a JSON list of overrides, and `--resume=CHECKPOINT`
-to continue another run from there. They run one after the other, since importing the packages takes longer than each.
+to continue another run from there, or `--deepspeed=FILE` to train by a script's D2ETrainer. They run one after the
+other, since importing the packages takes longer than each.
 Leaves RESULTS/rank-N.json with a record a training, written before the interpreter exits, so that what happens then
 cannot be taken for a training's result.
 
@@ -12,6 +13,7 @@ are GPUs, so it shards the model over gloo: its wrapping, gathering, clipping an
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -21,9 +23,10 @@ import torch
 from accelerate import DistributedType, PartialState
 from torch.distributed.tensor import DTensor
 
-from d2e_sft.config.recipe import load_recipe
+from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.objective import attach
 from d2e_sft.train import trainer
+from d2e_sft.train.config import KEYS, D2EConfig
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util import distributed
@@ -75,7 +78,7 @@ def _copy_start(checkpoint: Path, run: Path) -> None:
     """Leave in `run` what the run of the checkpoint would have left there, had it been killed afterwards."""
     if torch.distributed.get_rank() == 0:
         shutil.copytree(checkpoint, run / checkpoint.name)
-        for name in ("data.json", "recipe.yaml", "held_out_predictions.jsonl"):
+        for name in ("data.json", "recipe.yaml", "_held_out_predictions.jsonl"):
             shutil.copy(checkpoint.parent / name, run)
     torch.distributed.barrier()
 
@@ -94,6 +97,17 @@ def shard_on_cpus() -> None:
     attach.CHUNK_ELEMENTS = 5 * 3200
 
 
+def train_as_a_script(recipe: Recipe, deepspeed: str) -> None:
+    """Train by D2ETrainer with the values of a recipe and a file of DeepSpeed, without accelerate's settings."""
+    for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
+        del os.environ[name]
+    values = {name: getattr(getattr(recipe, section), key) for name, (section, key) in KEYS.items()}
+    rows = {"train_dataset": recipe.data.train, "eval_dataset": recipe.data.dev}
+    made = WitnessedTrainer(recipe.model.name, D2EConfig(**values, deepspeed=deepspeed), **rows)
+    made.train()
+    made.save_model()
+
+
 def main() -> None:
     if distributed.asked_for("FSDP") and not torch.accelerator.is_available():
         shard_on_cpus()
@@ -101,11 +115,15 @@ def main() -> None:
     trainer.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
     records = []
     for arguments in map(json.loads, trainings):
-        checkpoint = next((Path(one.removeprefix("--resume=")) for one in arguments if one.startswith("--")), None)
+        checkpoint = next((Path(one[9:]) for one in arguments if one.startswith("--resume=")), None)
+        deepspeed = next((one[12:] for one in arguments if one.startswith("--deepspeed=")), None)
         loaded = load_recipe(recipe, [argument for argument in arguments if not argument.startswith("--")])
         if checkpoint is not None:
             _copy_start(checkpoint, Path(loaded.train.output_dir))
-        train_recipe(loaded, resume=checkpoint is not None)
+        if deepspeed is not None:
+            train_as_a_script(loaded, deepspeed)
+        else:
+            train_recipe(loaded, resume=checkpoint is not None)
         records.append(WitnessedTrainer.witnessed)
     rank = torch.distributed.get_rank()
     Path(results, f"rank-{rank}.json").write_text(json.dumps(records))

@@ -92,7 +92,7 @@ def test_an_evaluation_decodes_its_rows_and_keeps_answers(tmp_path: Path, monkey
         tmp_path, eval_dataset=make_samples(12), train_dataset=make_samples(4), compute_metrics=lambda _: {"own": 1}
     )
     assert made.evaluate()["eval_own"] == 1
-    written = [json.loads(line) for line in (tmp_path / "held_out_predictions.jsonl").read_text().splitlines()]
+    written = [json.loads(line) for line in (tmp_path / "_held_out_predictions.jsonl").read_text().splitlines()]
     assert len(written) == 8
     assert all((row["plain"], row["debiased"]) == (f"0.0 {row['id']}", f"0.3 {row['id']}") for row in written)
 

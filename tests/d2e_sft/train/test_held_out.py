@@ -61,7 +61,7 @@ def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
 
 
 def predictions(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "held_out_predictions.jsonl").read_text().split("\n")[:-1]]
+    return [json.loads(line) for line in (run / "_held_out_predictions.jsonl").read_text().split("\n")[:-1]]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_evaluating_and_probing_change_nothing_of_the_training(world: Path) -> N
     history = trained(world, world / "evaluated", *model, f"data.probe={world}/probe.jsonl")
     assert any("eval_habit_gap" in entry for entry in history)
     trained(world, world / "alone", *model, "train.eval_steps=null", "data.dev=null")
-    assert not (world / "alone" / "held_out_predictions.jsonl").exists()
+    assert not (world / "alone" / "_held_out_predictions.jsonl").exists()
     ours, theirs = (load_file(world / name / "model.safetensors") for name in ("evaluated", "alone"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 

@@ -26,6 +26,7 @@ from d2e_sft.util.errors import UserError
 from tests.chat_templates import CONVERSATION, NAMES, TRAINED, template, template_tokenizer
 from tests.d2e_sft.train.test_messages import ROWS, SHORT
 from tests.factories import log_history, write_recipe
+from tests.hub_server import HubServer, hub  # noqa: F401
 from tests.naive import assert_equal_to_naive
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer, with_lora
 
@@ -76,9 +77,9 @@ def test_five_lines_on_rows_of_three_columns(world: Path, tmp_path: Path, capsys
     evaluated = [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry]
     assert evaluated[:1] == [2]
     told = capsys.readouterr().out
-    assert f"training samples: 6 of 6 in {tmp_path / 'train_rows.parquet'}" in told
+    assert f"training samples: 6 of 6 in {tmp_path / '_train_rows.parquet'}" in told
     assert "recipe.yaml leaves out: adam_beta1, which a run" in told
-    assert {"recipe.yaml", "data.json", "dev_rows.parquet", "trainer_state.json"} <= {
+    assert {"recipe.yaml", "data.json", "_dev_rows.parquet", "trainer_state.json"} <= {
         file.name for file in tmp_path.iterdir()
     }
 
@@ -100,6 +101,18 @@ def test_the_best_model_is_saved_loaded_and_in_the_recipe(
     train = load_recipe(tmp_path / "recipe.yaml").train
     assert (train.eval_steps, train.save_steps, train.load_best_model_at_end) == (2, 2, True)
     assert "leaves out" not in capsys.readouterr().out
+
+
+def test_a_push_of_transformers_sends_the_model_and_no_row(world: Path, tmp_path: Path, hub: HubServer) -> None:  # noqa: F811
+    places = {"push_to_hub": True, "hub_model_id": "tester/mine", "save_steps": 2, "eval_steps": 2}
+    rows = [row | {"question": f"{row['question']} A secret?"} for row in ROWS]
+    args = D2EConfig(str(tmp_path / "run"), sample_predictions=1, **places, **SHORT)
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=rows, eval_dataset=rows[:3])
+    trainer.train()
+    trainer.push_to_hub()
+    sent = hub.files["tester/mine"]
+    assert sent.keys() >= {"model.safetensors", "tokenizer.json", "recipe.yaml"}
+    assert not any(name.endswith(".parquet") or b"A secret?" in content for name, content in sent.items())
 
 
 def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> None:

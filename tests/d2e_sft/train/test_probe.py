@@ -218,7 +218,7 @@ def evaluated(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def predictions(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "run" / "held_out_predictions.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "run" / "_held_out_predictions.jsonl").read_text().splitlines()]
 
 
 @needs("tensorboard")

@@ -63,13 +63,13 @@ test_message = messages_of(
 def test_clearing_removes_only_what_training_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("checkpoint-4", "eval/piper", "eval/wiqa", "notes"):
         (tmp_path / folder).mkdir(parents=True)
-    for file in ("model.safetensors", "recipe.yaml", "data.json", "held_out_predictions.jsonl", "mine.txt"):
+    for file in ("model.safetensors", "recipe.yaml", "data.json", "_held_out_predictions.jsonl", "mine.txt"):
         (tmp_path / file).touch()
     for name in ("piper", "wiqa"):
         (tmp_path / "eval" / name / "scores.json").touch()
     clear_run(tmp_path)
     said = " ".join(capsys.readouterr().err.split())
-    assert "the evaluations piper, wiqa; checkpoint-4, data.json" in said
+    assert "the evaluations piper, wiqa; _held_out_predictions.jsonl, checkpoint-4, data.json" in said
     assert "mine.txt" not in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "notes"]
 

@@ -17,7 +17,16 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.server.queue import BatchQueue
 from d2e_sft.util.errors import UserError
-from eval.pages.demo.page import Answerer, Answers, DemoModel, Opening, find_opening, load_demo_model, summarise
+from eval.pages.demo.page import (
+    Answerer,
+    Answers,
+    DemoModel,
+    Opening,
+    find_opening,
+    load_demo_model,
+    page_of,
+    summarise,
+)
 from eval.pages.demo.question import OWN_EXAMPLES, Question, as_question, examples_for, without_stale_answer
 from eval.run.options import EvalOptions
 from tests.command import d2e, output_of
@@ -59,6 +68,17 @@ def test_a_run_is_asked_as_its_rows_were_worded(tmp_path: Path) -> None:
     for wording in ("neutral", "default"):
         write_data_record(run, wording)
         assert load_demo_model(str(run), EvalOptions()).prompt_set.name == wording
+
+
+def test_the_page_says_where_its_alpha_comes_from(world: Path, tmp_path: Path) -> None:
+    trained, plain = make_run(tmp_path / "d2e", "llama"), make_run(tmp_path / "sft", "llama", "d2e.objective=sft")
+    alphas = {str(trained): 0.5, str(plain): 0, str(world / "llama"): 0.5}
+    models = {name: load_demo_model(name, EvalOptions()) for name in alphas}
+    assert {name: model.alpha for name, model in models.items()} == alphas
+    said = [model.alpha_is for model in models.values()]
+    said.append(load_demo_model(str(trained), EvalOptions(alpha=0.3)).alpha_is)
+    assert len(set(said)) == 4
+    assert "Opens at 0, the run" in page_of(models[str(plain)], OWN_EXAMPLES, Opening(0, None, ""))
 
 
 def answering(model: DemoModel) -> Answerer:
@@ -218,6 +238,7 @@ def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
     judged = summary("a cup", "the dam", "a cup", expected="The dam\nthe wall")
     assert [part.count("right") for part in judged.split("<dt>")[1:]] == [0, 2, 0]  # its class, and the word
     assert "Expected: <strong>The dam; the wall</strong>" in judged
+    assert [judged.count(mark) for mark in ("not as expected", "wrong, as expected of a guess")] == [1, 1]
     assert "✓" not in summary("a cup", "the dam", "a cup") + summary("a", "b", "c")
 
 
