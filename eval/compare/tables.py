@@ -284,9 +284,13 @@ def confiqa_table(comparison: Comparison) -> Table:
     blocks, first = _sized(comparison.blocks("confiqa", "dataset")), comparison.labels[0]
     shown = {RATIO[-1]: mean_of}  # an average of ratios has no interval
     columns = [Column(name, measure, shown.get(measure, with_star)) for measure, name in MEASURES_OF_CONFIQA.items()]
-    published = read_published("confiqa")
-    rows = published.tables[0].rows if any(block.name == (AVERAGE,) for _, block in blocks) else ()
-    more = [(published.paper, [row.name, *row.words]) for row in rows]
+    paper = read_published("confiqa")
+    more = [
+        (f"published by {paper.paper}", [row.name, *(words.get(column.heading, NONE) for column in columns)])
+        for table in (paper.tables if any(block.name == (AVERAGE,) for _, block in blocks) else ())
+        for row in table.rows
+        for words in [dict(zip(table.columns, row.words, strict=True))]
+    ]
     star = f"; * differs from {first} (corrected p below 0.05)" * (len(comparison.labels) > 1)
     return table_of(comparison.labels, blocks, columns, _CONFIQA + star, "dataset", more=more)
 

@@ -84,10 +84,10 @@ def test_the_average_of_three_parts_stands_next_to_published_values(
     block, label, p_c, p_o, m_r, *_ = next(line for line in lines if line[0].startswith("average"))
     assert (block, label, m_r) == ("average (8)", "a", "25.0"), "the mean of 25.0, 50.0 and 0.0"
     assert (p_c.split()[0], p_o.split()[0]) == ("58.3", "25.0"), "the means of 75, 50, 50 and of 25, 50, 0"
-    assert ("OCC-RAG", "OCC-RAG-0.6B, published", "–", "–", "5.2", "79.9", "–") in lines
+    assert ("published by OCC-RAG", "OCC-RAG-0.6B", "–", "–", "5.2", "79.9", "–") in lines
     monkeypatch.delenv("COLUMNS")
     printed = terminal_text(compare_runs(load_runs(runs)))
-    assert "OCC-RAG-1.7B, published" in printed
+    assert "published by OCC-RAG" in printed
     assert max(map(len, printed.splitlines())) <= 100
     alone = compare_runs(load_runs([make_run(tmp_path / "qa", [row for row in RIGHT if row.dataset == "confiqa_qa"])]))
     assert "published" not in confiqa_table(alone).terminal()
