@@ -115,7 +115,9 @@ def accumulation_steps(recipe: Recipe, processes: int) -> int:
         key, fewer = "train.per_device_train_batch_size", max(n for n in range(1, processes + 1) if batch % n == 0)
         shares = sorted({batch // processes, -(-batch // processes)} - {0})
         fitting = ["" if at_once else f" {key}={fitting_micro_batch(share, size)}" for share in shares]
-        choices = [f"train.batch_size={share * processes}{own}" for share, own in zip(shares, fitting, strict=True)]
+        choices = [
+            f"train.batch_size={share * processes}{size_too}" for share, size_too in zip(shares, fitting, strict=True)
+        ]
         start = f", or start {count_processes(fewer)}" if fewer < processes else ""
         parts = "" if at_once else f" in micro-batches of {key}={size}"
         raise UserError(

@@ -79,9 +79,9 @@ _PARALLELISM = {
 }
 
 
-def check_names(of: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_names(of: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raise UserError for an argument that `of` does not have."""
-    for name in given:
+    for name in names:
         if name not in known:
             raise UserError(f"{of}: has no argument {name}.{did_you_mean(name, known)}", FROM_TRL)
 
@@ -167,10 +167,10 @@ class D2EConfig(_Keys):
     completion_only_loss: bool | None = None
     overwrite_output_dir: bool = False
 
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        check_names("D2EConfig", given, [one.name for one in fields(cls) if one.init])
+    def __new__(cls, *args: Any, **arguments: Any) -> Self:
+        check_names("D2EConfig", arguments, [argument.name for argument in fields(cls) if argument.init])
         made: Self = super().__new__(cls)
-        made.fits_micro_batch = "per_device_train_batch_size" not in given
+        made.fits_micro_batch = "per_device_train_batch_size" not in arguments
         return made
 
     def __post_init__(self: Any) -> None:
@@ -244,19 +244,21 @@ class D2EConfig(_Keys):
             return args
         if not isinstance(args, TrainingArguments):
             raise UserError(f"args: got {args!r:.60}; expected a D2EConfig", 'give D2EConfig("runs/mine", …)')
-        known = {one.name for one in fields(cls) if one.init}
+        known = {argument.name for argument in fields(cls) if argument.init}
         of_sft = "SFTConfig" in (base.__name__ for base in type(args).__mro__)
-        given: dict[str, Any] = {"objective": "sft"} if of_sft else {}
-        for one in fields(args):
-            value = getattr(args, one.name) if one.init else None
-            default = one.default_factory() if one.default_factory is not MISSING else one.default
-            if not one.init or (one.name in ("packing", "max_length") and not value):
+        values: dict[str, Any] = {"objective": "sft"} if of_sft else {}
+        for argument in fields(args):
+            value = getattr(args, argument.name) if argument.init else None
+            default = argument.default_factory() if argument.default_factory is not MISSING else argument.default
+            if not argument.init or (argument.name in ("packing", "max_length") and not value):
                 continue  # as TRL says that samples are neither packed nor cut
-            if one.name in known:
-                given[one.name] = value
+            if argument.name in known:
+                values[argument.name] = value
             elif value not in (None, default):
-                raise UserError(f"{type(args).__name__}: {one.name}={shortened(value, 40)} is not supported", FROM_TRL)
-        return cls(**given | more)
+                raise UserError(
+                    f"{type(args).__name__}: {argument.name}={shortened(value, 40)} is not supported", FROM_TRL
+                )
+        return cls(**values | more)
 
     @property
     def quiet(self) -> bool:
@@ -266,11 +268,11 @@ class D2EConfig(_Keys):
     def _as_recipe(self) -> Recipe:
         """The values of all keys, checked one by one; what depends on rows is checked once they are known."""
         self.left_out: list[str] = [
-            one.name
-            for one in fields(self)
-            if one.init and one.default is not MISSING and one.name not in {*KEYS, *_NOT_RECORDED}
-            and (value := getattr(self, one.name)) != one.default
-            and not (one.default in _UNSET and value in _UNSET)
+            argument.name
+            for argument in fields(self)
+            if argument.init and argument.default is not MISSING and argument.name not in {*KEYS, *_NOT_RECORDED}
+            and (value := getattr(self, argument.name)) != argument.default
+            and not (argument.default in _UNSET and value in _UNSET)
         ]  # fmt: skip
         content: dict[str, dict[str, Any]] = {
             "model": {},
@@ -332,10 +334,10 @@ class D2EConfig(_Keys):
 
     def _reject_unsupported(self: Any) -> None:
         refuse_function("D2EConfig: objective", self.objective)
-        for one in fields(self):
-            value, kinds = getattr(self, one.name, None), set(re.findall(r"\w+", str(one.type)))
+        for argument in fields(self):
+            value, kinds = getattr(self, argument.name, None), set(re.findall(r"\w+", str(argument.type)))
             if isinstance(value, str) and kinds & {"int", "float"} and not kinds & {"str", "dict", "Literal"}:
-                raise UserError(f"D2EConfig: {one.name}: got {value!r}, which is text; expected a number")
+                raise UserError(f"D2EConfig: {argument.name}: got {value!r}, which is text; expected a number")
         for name, reason in _UNSUPPORTED.items():
             if getattr(self, name):
                 raise UserError(f"D2EConfig: {name}={getattr(self, name)} is not supported: {reason}")

@@ -102,7 +102,7 @@ def check_resumed_data(recipe: Recipe, samples: int, tokens_sha256: str, *, proc
     if before.source.dev_sha256 != record.source.dev_sha256:
         line = _line("data.dev", before.source.dev, record.source.dev)
         warn(f"resumed with other held-out rows, so eval_ values before and after cannot be compared: {line}")
-    was, now = ({"processes": str(one.processes), **one.versions} for one in (before, record))
+    was, now = ({"processes": str(either.processes), **either.versions} for either in (before, record))
     for name in now:
         if was.get(name) != now[name]:
             line = _line(name, was.get(name), now[name])

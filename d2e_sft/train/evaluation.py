@@ -194,10 +194,10 @@ class EvaluatingTrainer(Trainer):
             values: dict[str, Any] = {"loss": self._held_out_sums.loss_of(means), **means}
         finally:
             self._held_out_sums = None
-        own = metric_key_prefix == "eval" and dataloader.dataset is self.eval_dataset
-        if samples and self.recipe.train.sample_predictions and not only_loss and (own or not generates):
-            values |= self._sample_predictions(samples, keep=own and self.record is not None)
-        if own:
+        of_trainer = metric_key_prefix == "eval" and dataloader.dataset is self.eval_dataset
+        if samples and self.recipe.train.sample_predictions and not only_loss and (of_trainer or not generates):
+            values |= self._sample_predictions(samples, keep=of_trainer and self.record is not None)
+        if of_trainer:
             values |= self._measured()
         if generates and samples is not None:
             answers = self._answers(self.decode(samples, self.recipe.decoding), samples)

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from accelerate import PartialState
 from transformers import set_seed
-from transformers.utils import logging
 
 from d2e_sft.config.d2e import D2ESection
-from d2e_sft.config.sections import ModelSection
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import is_row, plain, samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.forward import expect_of_transformers
-from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
+from d2e_sft.model.loading import LoadedModel, load_tokenizer
 from d2e_sft.objective.objectives import function_of
 from d2e_sft.train.checks import check_optimizer
 from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.data_record import column_of
-from d2e_sft.train.prepare import wrapped_in_adapter
-from d2e_sft.train.rows import TokenRows, encode_rows
+from d2e_sft.train.prepare import load_on_all, wrapped_in_adapter
+from d2e_sft.train.rows import TokenRows, encode_rows, read_rows
+from d2e_sft.train.samples import ReadSamples, Split
 from d2e_sft.util.errors import UserError, shortened
-from d2e_sft.util.startup import bars_if_slow
 from d2e_sft.util.terminal import quietly, say
 
 Refiner = Callable[[list[EventSample]], list[EventSample]]
@@ -40,7 +37,6 @@ _LOADING = {
     "attn_implementation": "attention",
     "quantization_config": "quantization",
 }
-_DTYPES = get_args(ModelSection.model_fields["dtype"].annotation)
 
 
 def refined_by_rule(samples: list[EventSample]) -> list[EventSample]:
@@ -48,20 +44,6 @@ def refined_by_rule(samples: list[EventSample]) -> list[EventSample]:
     rules = importlib.import_module("data_builders.refine.rules")
     refined: list[EventSample] = rules.refine_samples(samples, rules.RefinerOptions())
     return refined
-
-
-@contextmanager
-def bars(*, shown: bool) -> Iterator[None]:
-    """Load or save a model with or without transformers' own progress bars, which are shown only if it takes long."""
-    before = logging.is_progress_bar_enabled()
-    if not shown:
-        logging.disable_progress_bar()
-    try:
-        with bars_if_slow():
-            yield
-    finally:
-        if before and not shown:
-            logging.enable_progress_bar()
 
 
 def name_of(model: Any) -> str:
@@ -75,30 +57,24 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
     function_of(args.d2e)
     check_optimizer(args.optim.value)
-    given = args.model_init_kwargs or {}
-    if unknown := given.keys() - _LOADING.keys():
+    init_kwargs = args.model_init_kwargs or {}
+    if unknown := init_kwargs.keys() - _LOADING.keys():
         raise UserError(
             f"model_init_kwargs: {', '.join(sorted(unknown))} not supported; expected {', '.join(_LOADING)}",
             remedy="load the model yourself, and give it as `model`",
         )
+    if tokenizer is not None:
+        expect_of_transformers("processing_class", tokenizer, "batch_decode")
+        refuse_other_tokenizer(tokenizer, name)
     if isinstance(model, str):
-        section = args.recipe.model
-        # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
-        options: dict[str, Any] = {"attention": None if section.attention == BY_BRANCH else section.attention}
-        options |= {_LOADING[name]: value for name, value in given.items()}
-        if "dtype" in options:
-            section.dtype = options["dtype"] = dtype = str(options["dtype"]).removeprefix("torch.")
-            if dtype not in _DTYPES:
-                raise UserError(f"model_init_kwargs: dtype={dtype}; expected {', '.join(_DTYPES)}")
-        with bars(shown=not args.disable_tqdm):
-            loaded = load_model(model, **options)
+        section, options = args.recipe.model, {_LOADING[name]: value for name, value in init_kwargs.items()}
+        section.name, section.dtype = model, str(options.get("dtype", section.dtype)).removeprefix("torch.")
+        with quietly(args.disable_tqdm):
+            loaded = load_on_all(args.recipe, PartialState(), **options)
         model, tokenizer = loaded.model, tokenizer or loaded.tokenizer
     elif tokenizer is None and name:
         tokenizer = load_tokenizer(name)[0]
     expect_of_transformers("model", model, "config")
-    if tokenizer is not None:
-        expect_of_transformers("processing_class", tokenizer, "batch_decode")
-        refuse_other_tokenizer(tokenizer, name)
     if peft_config is None:
         return LoadedModel(model, tokenizer)
     if not hasattr(peft_config, "peft_type"):
@@ -118,11 +94,11 @@ def refuse_other_tokenizer(tokenizer: Any, name: str) -> None:
     if not name or not any(Path(name).glob("tokenizer*")):
         return
     both = (load_tokenizer(name)[0], tokenizer)
-    own, given = (one.get_vocab().items() - one.get_added_vocab().items() for one in both)
-    if own != given:
+    wanted, tokens = (each.get_vocab().items() - each.get_added_vocab().items() for each in both)
+    if wanted != tokens:
         raise UserError(
-            f"processing_class: another model's tokenizer; {len(own - given):,} of the {len(own):,} tokens of the one "
-            f"in {name!r} have another id in it, or none",
+            f"processing_class: another model's tokenizer; {len(wanted - tokens):,} of the {len(wanted):,} tokens of "
+            f"the one in {name!r} have another id in it, or none",
             remedy="leave processing_class out, or give the model's own tokenizer",
         )
 
@@ -147,7 +123,7 @@ class Inputs:
         self.training, self.train_dataset = self.encoded(rows, "train_dataset")
         self.held_out: TokenRows | None = None
         if isinstance(held_out, Mapping) and not is_row(held_out):
-            sets = {key: self.encoded(one, f"eval_dataset[{key!r}]") for key, one in held_out.items()}
+            sets = {key: self.encoded(rows_of_set, f"eval_dataset[{key!r}]") for key, rows_of_set in held_out.items()}
             self.eval_dataset: Any = {key: tokens for key, (_, tokens) in sets.items()}
             texts = {key: encoded for key, (encoded, _) in sets.items()}
         else:
@@ -157,9 +133,12 @@ class Inputs:
 
     def encoded(self, rows: Any, name: str) -> tuple[TokenRows | None, Any]:
         """Return rows with their samples, and as tokens; None for rows that are tokens already."""
-        if isinstance(rows, TokenRows):
-            return rows, rows.dataset
         args, d2e = self.args, self.args.d2e
+        shown = not (args.disable_tqdm or args.process_index > 0)
+        if isinstance(rows, ReadSamples):  # of a recipe's file
+            split: Split = "training" if name == "train_dataset" else "dev"
+            encoded = read_rows(args.recipe, split, self.loaded, progress=shown, read=rows)
+            return encoded, encoded.dataset
         columns = getattr(rows, "column_names", None) if hasattr(rows, "__len__") else None  # a datasets.Dataset
         if columns is None and isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
             columns = [*rows[0]]
@@ -179,7 +158,6 @@ class Inputs:
         unrefined = "refined" in d2e.views and any(sample.refined_context is None for sample in samples)
         if self.refiner is not None and unrefined:
             samples = self._refined(samples, self.refiner)
-        shown = not (args.disable_tqdm or args.process_index > 0)
         encoded = encode_rows(samples, self.loaded, args.recipe, name=name, progress=shown)
         return encoded, encoded.dataset
 

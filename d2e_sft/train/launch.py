@@ -63,13 +63,13 @@ def launch_command(
         machines: None means only this one.
     """
     check_launcher(name)
-    found, machines = accelerators(), machines or Machines()
+    accelerator_count, machines = accelerators(), machines or Machines()
     if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise UserError(
             f"--launch {name}: needs DeepSpeed, which is not installed",
             remedy="pip install 'd2e-sft[train-gpu]', or use --launch fsdp2 or ddp",
         )
-    if name == "fsdp2" and not found:
+    if name == "fsdp2" and not accelerator_count:
         raise UserError(
             "--launch fsdp2: needs GPUs; accelerate ignores FSDP2 on a CPU",
             remedy="use --launch ddp or zero3, which run on a CPU",
@@ -77,7 +77,7 @@ def launch_command(
     return [
         sys.executable, "-m", "d2e_sft.train.launch",
         "--config_file", str(_configurations() / f"{name}.yaml"),
-        "--num_processes", str(_processes(processes, found) * machines.count),
+        "--num_processes", str(_processes(processes, accelerator_count) * machines.count),
         *_meeting_point(machines),
         "-m", module, *arguments,
     ]  # fmt: skip
@@ -131,17 +131,17 @@ def check_launcher(name: str) -> None:
         )
 
 
-def _processes(wanted: int | None, found: int) -> int:
-    if wanted is None and not found:
+def _processes(wanted: int | None, accelerator_count: int) -> int:
+    if wanted is None and not accelerator_count:
         raise UserError(
             "--launch: needs a number of processes, as this machine has no accelerator", "add --processes N"
         )
-    if wanted is not None and found and wanted > found:
+    if wanted is not None and accelerator_count and wanted > accelerator_count:
         raise UserError(
-            f"--processes {wanted}: this machine has {found} accelerators, and each process needs one",
-            remedy=f"use --processes {found} or fewer",
+            f"--processes {wanted}: this machine has {accelerator_count} accelerators, and each process needs one",
+            remedy=f"use --processes {accelerator_count} or fewer",
         )
-    return wanted or found
+    return wanted or accelerator_count
 
 
 def _meeting_point(machines: Machines) -> list[str]:

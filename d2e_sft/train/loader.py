@@ -19,7 +19,7 @@ from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.collation import IGNORE, Row, right_pad
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
-from d2e_sft.train.balance import Balance
+from d2e_sft.train.samples import Balance
 from d2e_sft.util.terminal import warn
 
 if TYPE_CHECKING:

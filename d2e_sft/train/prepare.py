@@ -66,16 +66,17 @@ def _only_float32() -> bool:
     return asked_for("DEEPSPEED") and not torch.accelerator.is_available()
 
 
-def load_on_all(recipe: Recipe, state: PartialState, *, weights: bool = True) -> LoadedModel:
-    """Load the recipe's model in all processes, after one downloaded it; without `weights` tensors have no data."""
+def load_on_all(recipe: Recipe, state: PartialState, **chosen: Any) -> LoadedModel:
+    """Load the recipe's model in all processes, after one downloaded it; `chosen` are options of `load_model`."""
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention == BY_BRANCH else model.attention
-    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention, "weights": weights}
+    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
     if model.weights == "random":
         options["seed"] = recipe.train.seed
     if model.quantization is not None:
         options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
+    options |= chosen
     if is_deepspeed_zero3_enabled():
         with state.local_main_process_first():
             resolve_name(model.name)

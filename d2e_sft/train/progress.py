@@ -134,10 +134,10 @@ def _is_number(value: Any) -> bool:
 def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
     """Column → text, of what there is."""
     terms = [name for name in _TERMS if logs.get(name)]  # the divergence of plain SFT is 0 and not worth a column
-    found = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
+    cells = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
     shares = {"kl_rows": "kl_rows", "preferred": "rewards/accuracies", "accuracy": "debiased_accuracy"}
     shares |= {"em": "em", "f1": "f1"}
-    found |= {name: percent(logs[key]) for name, key in shares.items() if key in logs}
+    cells |= {name: percent(logs[key]) for name, key in shares.items() if key in logs}
     if "tokens_per_second" in logs:
-        found["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
-    return found
+        cells["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
+    return cells

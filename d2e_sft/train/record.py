@@ -105,8 +105,7 @@ class RecordRun(TrainerCallback):
         recipe.data.train = str(self._file(rows, ROWS_FILE.format("train"), inputs.training))
         recipe.data.dev = self._file(held_out, ROWS_FILE.format("dev"), inputs.held_out)
         recipe.data.probe = self._file(probe, ROWS_FILE.format("probe"), self.probe)
-        size = len(inputs.train_dataset) if hasattr(inputs.train_dataset, "__len__") else None
-        per_epoch = None if size is None else count_steps(recipe, size, args.world_size).per_epoch
+        per_epoch = count_steps(recipe, len(inputs.train_dataset), args.world_size).per_epoch
 
         def every(kind: str) -> int | None:
             steps = {"epoch": per_epoch, "steps": getattr(args, f"{kind}_steps")}
@@ -132,12 +131,12 @@ class RecordRun(TrainerCallback):
         except ValidationError as error:
             raise UserError(f"D2EConfig: {describe_validation_error(error)}") from None
 
-    def _file(self, given: Any, name: str, rows: Any) -> str | None:
+    def _file(self, rows_or_file: Any, name: str, rows: Any) -> str | None:
         """Return the file of rows, which is written if they were not given as one; tokens only have a name."""
-        if given is None or (rows is None and isinstance(given, Mapping)):
+        if rows_or_file is None or (rows is None and isinstance(rows_or_file, Mapping)):
             return None
-        if isinstance(given, str | Path):
-            return str(given)
+        if isinstance(rows_or_file, str | Path):
+            return str(rows_or_file)
         file = Path(self.trainer.args.output_dir) / name
         if rows is None:
             return str(file.with_suffix(TOKENS))
@@ -148,11 +147,11 @@ class RecordRun(TrainerCallback):
         """Return an adapter's configuration as a recipe has it; settings that a recipe has no key for are left out."""
         if adapter is None:
             return None
-        given, usual = adapter.to_dict(), type(adapter)().to_dict()
-        keys = {name: given[name] for name in LoraSection.model_fields if given.get(name) is not None}
+        settings, usual = adapter.to_dict(), type(adapter)().to_dict()
+        keys = {name: settings[name] for name in LoraSection.model_fields if settings.get(name) is not None}
         keys |= {name: sorted(value) for name, value in keys.items() if isinstance(value, set)}
-        others = given.keys() - LoraSection.model_fields.keys() - _OF_ANY_ADAPTER
-        self.left_out = [f"peft_config.{name}" for name in sorted(others) if given[name] != usual.get(name)]
+        others = settings.keys() - LoraSection.model_fields.keys() - _OF_ANY_ADAPTER
+        self.left_out = [f"peft_config.{name}" for name in sorted(others) if settings[name] != usual.get(name)]
         try:
             return LoraSection.model_validate(keys)
         except ValidationError as error:

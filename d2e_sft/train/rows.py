@@ -17,9 +17,8 @@ from d2e_sft.data.sample import EventSample, RejectedFrom
 from d2e_sft.data.views import EncodedSample, ViewEncoder
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel, check_positions
-from d2e_sft.train.balance import Balance
 from d2e_sft.train.run_folder import SKIPPED_FILE
-from d2e_sft.train.samples import ReadSamples, Split, read_split
+from d2e_sft.train.samples import Balance, ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from d2e_sft.util.terminal import warn
@@ -176,7 +175,7 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     subsets = ({"subset": sample.subset} for sample in rows.samples)
     if split == "training" and (balance := Balance.of(data.balance, subsets)) is not None:
         lines.append(f"  {balance.describe()}")
-    lines += _unrefined_lines([item.prompts for item in rows.kept], own=is_own(recipe.d2e.objective))
+    lines += _unrefined_lines([item.prompts for item in rows.kept], custom=is_own(recipe.d2e.objective))
     lines += [f"  {count} {what}" for what, count in counts.items() if count]
     return lines + _pair_lines(recipe, rows)
 
@@ -201,20 +200,20 @@ def _pair_lines(recipe: Recipe, rows: TokenRows) -> list[str]:
         "habit": "the habit",
         "swap": "the answer before the swap",
     }
-    found = Counter(sample.rejected_answers[0] for sample in rows.samples if sample.rejected_answers)
-    count, weight = len(rows.samples) - found.total(), recipe.d2e.sft_weight
-    sources = ", ".join(f"{found[name]} {text}" for name, text in words.items() if found[name])
-    lines = [f"  pairs: {found.total()}; the rejected answer is {sources or 'missing everywhere'}"]
+    by_source = Counter(sample.rejected_answers[0] for sample in rows.samples if sample.rejected_answers)
+    count, weight = len(rows.samples) - by_source.total(), recipe.d2e.sft_weight
+    sources = ", ".join(f"{by_source[name]} {text}" for name, text in words.items() if by_source[name])
+    lines = [f"  pairs: {by_source.total()}; the rejected answer is {sources or 'missing everywhere'}"]
     effect = f"trained by the cross entropy only (d2e.sft_weight={weight:g})" if weight else "with no effect"
     return [*lines, f"  {count} without a rejected answer, {effect}"] if count else lines
 
 
-def _unrefined_lines(prompts: Sequence[Mapping[View, list[int]]], *, own: bool) -> list[str]:
+def _unrefined_lines(prompts: Sequence[Mapping[View, list[int]]], *, custom: bool) -> list[str]:
     """Say in which share of the rows the refined view is the original one, if there are such rows."""
     equal = sum(views.get("refined") == views["original"] for views in prompts)
     if not equal:
         return []
-    share, effect = f"{100 * equal / len(prompts):.0f} % of the rows", "" if own else ": the KL term is 0 there"
+    share, effect = f"{100 * equal / len(prompts):.0f} % of the rows", "" if custom else ": the KL term is 0 there"
     return [f"  refined = original in {share} ({equal:,} of {len(prompts):,}){effect}"]
 
 

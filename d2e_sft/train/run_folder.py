@@ -169,7 +169,7 @@ def check_resumable(recipe: Recipe, run: Path) -> None:
 
 
 def _changed_keys(recipe: Recipe, run: Path) -> list[str]:
-    before, now = (dict(flat(one.model_dump())) for one in (load_recipe(run / RECIPE_FILE), recipe))
+    before, now = (dict(flat(either.model_dump())) for either in (load_recipe(run / RECIPE_FILE), recipe))
     return [
         f"{key}: {before.get(key)!r} → {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())

@@ -42,10 +42,10 @@ class NumberedBatches:
         self.collate = collate
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        found: dict[str, Any] = self.collate(batch)
+        collated: dict[str, Any] = self.collate(batch)
         if all(NUMBER in row for row in batch):
-            found[ROWS] = torch.tensor([row[NUMBER] for row in batch])
-        return found
+            collated[ROWS] = torch.tensor([row[NUMBER] for row in batch])
+        return collated
 
 
 class StepGuard(TrainerCallback):
@@ -149,10 +149,10 @@ class StepGuard(TrainerCallback):
         kept, self._losses = self._losses, []
         finite = torch.stack([loss.float().isfinite() for loss, _ in kept]).tolist() if kept else []
         bad = [pair for pair, fine in zip(kept, finite, strict=True) if not fine]
-        found = torch.tensor([asked, bool(bad)], dtype=torch.float32, device=trainer.args.device)
+        counts = torch.tensor([asked, bool(bad)], dtype=torch.float32, device=trainer.args.device)
         if together:
-            found = trainer.accelerator.reduce(found, reduction="sum")
-        anyone_asked, anyone_bad = (bool(count) for count in found.tolist())
+            counts = trainer.accelerator.reduce(counts, reduction="sum")
+        anyone_asked, anyone_bad = (bool(count) for count in counts.tolist())
         self._in_a_row = self._in_a_row + 1 if anyone_bad else 0
         if anyone_bad and not (trainer.args.fp16 and self._in_a_row < FLOAT16_PATIENCE):
             self._stop([(float(loss), self._names(rows)) for loss, rows in bad])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import EventSample, Subset, read_samples
-from d2e_sft.train.balance import Balance
 from d2e_sft.util.errors import UserError
 
 Split = Literal["training", "dev"]
@@ -76,15 +75,15 @@ def of_both_subsets(
     samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
 ) -> list[EventSample]:
     """Return the aligned samples, then the conflict ones, at most `each` per subset, drawn with the seed."""
-    found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
-    for subset, of_subset in found.items():
+    by_subset = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
+    for subset, of_subset in by_subset.items():
         if not of_subset:
             there = sorted({str(sample.subset) for sample in samples})
             raise UserError(
                 f"{name}: no sample's subset is {subset!r}; its samples have {', '.join(there)}",
                 remedy="name a file with both, such as the test rows of `d2e data build --datasets habit`",
             )
-    return [sample for of_subset in found.values() for sample in choose_samples(of_subset, each, seed)]
+    return [sample for of_subset in by_subset.values() for sample in choose_samples(of_subset, each, seed)]
 
 
 def probe_groups(samples: Sequence[EventSample]) -> list[str]:
@@ -92,9 +91,9 @@ def probe_groups(samples: Sequence[EventSample]) -> list[str]:
 
     If no dataset has both, all count as one.
     """
-    found = {(sample.dataset, sample.subset) for sample in samples}
+    pairs = {(sample.dataset, sample.subset) for sample in samples}
     datasets = dict.fromkeys(sample.dataset for sample in samples)
-    first = next((name for name in datasets if all((name, subset) in found for subset in PROBED)), None)
+    first = next((name for name in datasets if all((name, subset) in pairs for subset in PROBED)), None)
     return [
         f"{sample.subset}" if first in (None, sample.dataset) else f"{sample.subset}_{sample.dataset}"
         for sample in samples
@@ -118,3 +117,59 @@ def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int)
             if indices and len(chosen) < limit:
                 chosen.append(indices.pop())
     return [samples[i] for i in sorted(chosen)]
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How often an epoch shows each row if conflict rows have a share of their own (`data.balance`).
+
+    Few conflict rows among many aligned ones teach a model little about the context. Repeating them, and leaving as
+    many aligned rows out of each epoch, is simple data balancing (arXiv 2110.14503). Just Train Twice (arXiv
+    2107.09044) repeats the rows that a first model got wrong. Rows are indices by subset; `shown` are the conflict
+    rows of an epoch, with repetitions.
+    """
+
+    conflict: list[int]
+    aligned: list[int]
+    others: list[int]
+    shown: int
+
+    @classmethod
+    def of(cls, share: float | None, rows: Iterable[Mapping[str, Any]], name: str = "train_dataset") -> Self | None:
+        """Sort rows by their column `subset`; None without a share.
+
+        Raises UserError, with the rows' `name`, unless there are rows of both subsets.
+        """
+        if share is None:
+            return None
+        by_subset: dict[str, list[int]] = {"conflict": [], "aligned": [], "": []}
+        for number, row in enumerate(rows):
+            by_subset.get(str(row.get("subset")), by_subset[""]).append(number)
+        conflict, aligned, others = by_subset.values()
+        tagged, remedy = len(conflict) + len(aligned), "leave data.balance out"
+        if not conflict or not aligned:
+            problem = f"each tagged row ({tagged} of {tagged + len(others)}) is {'aligned' if aligned else 'conflict'}"
+            if not tagged:
+                problem = f"none of the {len(others)} rows has the subset aligned or conflict"
+                remedy = f"tag the rows (d2e data tag), or {remedy}"
+            raise UserError(f"{name}: {problem}; data.balance={share:g} needs rows of both subsets", remedy)
+        return cls(conflict, aligned, others, min(max(1, round(share * tagged)), tagged - 1))
+
+    def drawn(self, permuted: Callable[[int], list[int]]) -> list[int]:
+        """Return the rows of an epoch, in no particular order: as many as there are, other rows once.
+
+        The rows of a subset are shown equally often, or once more for some that are drawn. `permuted(n)` returns a
+        random permutation of n numbers.
+        """
+        rows, tagged = list(self.others), len(self.conflict) + len(self.aligned)
+        for subset, shown in ((self.conflict, self.shown), (self.aligned, tagged - self.shown)):
+            times, rest = divmod(shown, len(subset))
+            rows += subset * times + [subset[i] for i in permuted(len(subset))[:rest]]
+        return rows
+
+    def describe(self) -> str:
+        """Return `conflict rows: 11 of 224, each shown about 10 times an epoch`."""
+        tagged, times = len(self.aligned) + len(self.conflict), self.shown / len(self.conflict)
+        of = f"{tagged:,} tagged rows" if self.others else f"{tagged:,}"
+        about = f"{times:.0f}" if times >= 3 else f"{times:.2g}"
+        return f"conflict rows: {len(self.conflict):,} of {of}, each shown about {about} times an epoch"

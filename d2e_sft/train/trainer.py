@@ -12,7 +12,6 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,52 +22,34 @@ from transformers import EarlyStoppingCallback, Trainer
 from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from d2e_sft.config.recipe import RECIPE_FILE, Precision, Recipe
+from d2e_sft.config.recipe import Precision, Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.collation import counts_of, model_inputs
 from d2e_sft.model.compilation import check_compiler, compile_layers
 from d2e_sft.model.device import LapTimer, autocast, without_cudnn_attention
 from d2e_sft.model.forward import may_leave_parameters_out
 from d2e_sft.model.packing_support import agree_on_layout, collator_for
-from d2e_sft.model.storage.seal import SEAL_FILE, check_seal
 from d2e_sft.objective.attach import attach_objective, attached_objective
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.objective.objectives import Objective
 from d2e_sft.objective.reference import REFERENCE, Reference
-from d2e_sft.train.balance import Balance
-from d2e_sft.train.checkpoints import (
-    WholeCheckpoints,
-    check_states,
-    explaining_full_disk,
-    other_models,
-    remove_leftovers,
-    save_model_whole,
-)
+from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk
 from d2e_sft.train.checks import loads_whole_steps
 from d2e_sft.train.config import D2EConfig, check_names
-from d2e_sft.train.data_record import check_resumed_data, tokens_digest
-from d2e_sft.train.evaluation import EvaluatingTrainer
-from d2e_sft.train.inputs import Inputs, Refiner, bars, load_inputs, name_of, refined_by_rule
+from d2e_sft.train.inputs import Inputs, Refiner, load_inputs, name_of, refined_by_rule
+from d2e_sft.train.keeping import KeepingTrainer
 from d2e_sft.train.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
-from d2e_sft.train.prepare import adapter_config, keep_sums_in_float32, load_on_all, settle_recipe
+from d2e_sft.train.prepare import adapter_config, keep_sums_in_float32, settle_recipe
 from d2e_sft.train.probe import ReadingProbe
 from d2e_sft.train.progress import LossLines, StepActions
 from d2e_sft.train.record import RecordRun
-from d2e_sft.train.rows import check_pairs, read_rows, with_column
-from d2e_sft.train.run_folder import (
-    check_resumable,
-    clear_run,
-    contains_run,
-    refuse_run,
-    refuse_to_clear,
-    resuming_point,
-)
+from d2e_sft.train.rows import check_pairs, with_column
 from d2e_sft.train.safeguards import NUMBER, ROWS, NumberedBatches, StepGuard
-from d2e_sft.train.samples import RunSamples, of_both_subsets
+from d2e_sft.train.samples import Balance, RunSamples, of_both_subsets
 from d2e_sft.util.distributed import broadcast_from_main, process_state, same_everywhere
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.startup import without_notes
-from d2e_sft.util.terminal import quietly, say
+from d2e_sft.util.startup import bars_if_slow
+from d2e_sft.util.terminal import quietly
 
 _INSTEAD = {
     "model_init": "give the model, or its name, as `model`",
@@ -77,7 +58,7 @@ _INSTEAD = {
 }
 
 
-class D2ETrainer(EvaluatingTrainer):
+class D2ETrainer(KeepingTrainer):
     """transformers' Trainer for D²E-SFT and the other objectives over the views of a sample (PIPER paper, section 3).
 
         trainer = D2ETrainer("builtin:smollm2-135m-instruct", D2EConfig("runs/mine"), train_dataset=rows)
@@ -90,7 +71,7 @@ class D2ETrainer(EvaluatingTrainer):
     Args:
         model: A model of transformers, possibly in a PeftModel, or a name for `load_model`.
         args: A `D2EConfig`, or transformers' TrainingArguments, which are completed with the defaults of `D2EConfig`.
-        train_dataset, eval_dataset: Rows with `question`, `answer` and `context` for `samples_of`, or `TokenRows`.
+        train_dataset, eval_dataset: Rows with `question`, `answer` and `context` for `samples_of`, or `ReadSamples`.
             Tokens are accepted as well: a column of prompt ids for each view, `answer` and, for objectives that treat
             the response form separately, `content`. `eval_dataset` may be a dict of several sets.
         probe_dataset: Such rows, or a file, with a column `subset` (`aligned` or `conflict`). See `ReadingProbe`.
@@ -114,7 +95,6 @@ class D2ETrainer(EvaluatingTrainer):
     train_dataset: Any
     data_collator: Any
     token_steps: TokenBudgetSteps | None = None
-    depends_on = cached_property(other_models)  # computed at the first step, before the models can change
     _metrics_start: float | None = None  # seconds of training, evaluations left out
 
     def __init__(
@@ -137,7 +117,7 @@ class D2ETrainer(EvaluatingTrainer):
             raise UserError(f"D2ETrainer: {name} is not supported", _INSTEAD[name])
         args = D2EConfig("trainer_output") if args is None else copy.copy(D2EConfig.of(args))
         self.recipe = args.recipe = recipe or args.recipe.model_copy(deep=True)
-        self.model_name = name_of(model) if recipe is None else recipe.model.name
+        self.model_name = name_of(model)
         loaded = load_inputs(model, args, processing_class, self.model_name, peft_config)
         self.inputs = Inputs(loaded, args, train_dataset, eval_dataset, refiner)
         if args.ddp_find_unused_parameters is None:
@@ -179,27 +159,20 @@ class D2ETrainer(EvaluatingTrainer):
         args.overwrite_output_dir = overwrite
         if recipe.train.compile_layers:
             check_compiler(state.device)
-        loaded, shown, held_out = load_on_all(recipe, state), state.is_main_process, samples.held_out
-        training = read_rows(recipe, "training", loaded, progress=shown, read=samples.training)
         return cls(
-            loaded.model,
+            recipe.model.name,
             args,
-            train_dataset=training,
-            eval_dataset=held_out and read_rows(recipe, "dev", loaded, progress=shown, read=held_out),
+            train_dataset=samples.training,
+            eval_dataset=samples.held_out,
             probe_dataset=samples.probe,
-            processing_class=loaded.tokenizer,
             peft_config=adapter_config(recipe),
             recipe=recipe,
         )
 
-    @cached_property
-    def tokens_sha256(self) -> str:
-        return tokens_digest(self.inputs.train_dataset)
-
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Like transformers', in a folder without a run unless it is resumed.
 
-        Raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN, or as `_prepare_folder`.
+        Raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN, or as `prepare_folder`.
         """
         if not any(parameter.requires_grad for parameter in self.model.parameters()):
             raise UserError(
@@ -207,11 +180,15 @@ class D2ETrainer(EvaluatingTrainer):
                 remedy="model.requires_grad_(True), give peft_config, or load an adapter with is_trainable=True",
             )
         self.check_model()
-        if hasattr(self.train_dataset, "__len__"):
+        if self.train_dataset is not None:
             same_everywhere(self.accelerator.state, "the training tokens", self.tokens_sha256)
-        resume = broadcast_from_main(self.accelerator.state, lambda: self._prepare_folder(resume_from_checkpoint))
-        shown, attending = bars(shown=not self.args.disable_tqdm), without_cudnn_attention()  # in the backward, too
-        with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet), shown, attending:
+        resume = broadcast_from_main(self.accelerator.state, lambda: self.prepare_folder(resume_from_checkpoint))
+        with (
+            explaining_full_disk(self, Path(self.args.output_dir)),
+            quietly(self.args.quiet),
+            bars_if_slow(shown=not self.args.disable_tqdm),
+            without_cudnn_attention(),  # in the backward, too
+        ):
             return super().train(resume, *args, **options)
 
     def check_model(self) -> None:
@@ -221,51 +198,6 @@ class D2ETrainer(EvaluatingTrainer):
                 "D2ETrainer: a later trainer was given the same model, and changed the objective that it computes",
                 remedy="use the later trainer, or load a model of its own for each",
             )
-
-    def _prepare_folder(self, resume: str | bool | None) -> str | None:
-        """Check that a training may start in its folder, or clear it; return the checkpoint to resume from.
-
-        Raises UserError if a run is neither continued nor cleared, or the checkpoint is damaged or another run's.
-        """
-        run = Path(self.args.output_dir)
-        source = run if resume is True or not resume else Path(resume).parent
-        if resume and source.resolve() == run.resolve():
-            pass  # continued
-        elif self.args.overwrite_output_dir and (contains_run(run) or (run / RECIPE_FILE).is_file()):
-            refuse_to_clear(self.model_name, None if self.record is None else self.record.train_file, run)
-            clear_run(run)
-        else:
-            refuse_run(run)
-        remove_leftovers(run)
-        if not resume:
-            return None
-        if self.record is not None and (resume is True or (source / RECIPE_FILE).is_file()):
-            size, processes = len(self.inputs.train_dataset), self.args.world_size
-            check_resumable(self.recipe, source)
-            check_resumed_data(self.recipe, size, self.tokens_sha256, processes=processes, run=source)
-        if resume is True:
-            if (checkpoint := resuming_point(run)) is None:
-                say(f"{run} has no complete checkpoint: training starts from the beginning", err=True)
-            return None if checkpoint is None else str(checkpoint)
-        if not Path(resume).is_dir():
-            raise UserError(
-                f"resume_from_checkpoint={resume!r}: no such folder; expected a checkpoint-N",
-                remedy="True takes the last whole checkpoint of output_dir",
-            )
-        if (Path(resume) / SEAL_FILE).is_file():
-            check_seal(Path(resume))
-        check_states(Path(resume))
-        return str(resume)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write model and tokenizer so that a kill leaves either a whole model or none; raises like `train`."""
-        if _internal_call:  # a part of a checkpoint, which is checked and sealed as a whole
-            super().save_model(output_dir, _internal_call=True)
-            return
-        self.guard.check_weights()
-        write, target = super().save_model, Path(output_dir or self.args.output_dir)
-        with explaining_full_disk(self, target), bars(shown=not self.args.disable_tqdm):
-            save_model_whole(self, target, lambda folder: write(folder, _internal_call=True))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Like transformers'; our own loader of whole steps if `loads_whole_steps`."""
@@ -398,13 +330,13 @@ class D2ETrainer(EvaluatingTrainer):
         padding = pad_id(self.processing_class) if self.processing_class else 0
         self.data_collator = NumberedBatches(collator or collator_for(self.layout, d2e, model.config, padding))
         objective = attach_objective(model, d2e, through_logits=self.layout.through_logits)
-        if d2e.prefers and hasattr(self.train_dataset, "__len__"):
-            check_pairs(self.train_dataset)
-        if hasattr(self.train_dataset, "__len__"):
+        if self.train_dataset is not None:
+            if d2e.prefers:
+                check_pairs(self.train_dataset)
             Balance.of(self.recipe.data.balance, self.train_dataset)
         if d2e.needs_reference:
             self._add_reference(padding)
-        if hasattr(self.train_dataset, "__len__"):
+        if self.train_dataset is not None:
             self.train_dataset = with_column(self.train_dataset, NUMBER, range(len(self.train_dataset)))
         if self.recipe.train.compile_layers:
             compile_layers(model)
@@ -433,9 +365,7 @@ class D2ETrainer(EvaluatingTrainer):
         def referred(rows: Any) -> Any:
             if isinstance(rows, dict):
                 return {name: referred(its_rows) for name, its_rows in rows.items()}
-            if not hasattr(rows, "__len__"):
-                return rows
-            return with_column(rows, REFERENCE, reference.log_probabilities(d2e, rows, **options))
+            return rows and with_column(rows, REFERENCE, reference.log_probabilities(d2e, rows, **options))
 
         with self._training_precision():
             reference = Reference.of(d2e, self.model, self.layout, self.processing_class)
@@ -461,29 +391,3 @@ class D2ETrainer(EvaluatingTrainer):
             probe = ReadingProbe(self, of_both_subsets(record.probe, "probe_dataset"))
             self.add_callback(probe)
             self.measures.append(probe.measure)
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A head that is tied to the embeddings is stored once, as them.
-        tied = getattr(self.model, "all_tied_weights_keys", {})
-        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
-        super()._issue_warnings_after_load(load_result)
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        # FSDP2 gathers a head that is tied to the embeddings once more.
-        for name, source in getattr(self.model, "all_tied_weights_keys", {}).items():
-            if state_dict and source in state_dict:
-                state_dict.pop(name, None)
-        with without_notes():
-            super()._save(output_dir, state_dict)
-
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.
-        stopped_early = any(
-            callback.early_stopping_patience_counter >= callback.early_stopping_patience
-            for callback in self.callback_handler.callbacks
-            if isinstance(callback, EarlyStoppingCallback)
-        )
-        if self.state.global_step >= self.state.max_steps or stopped_early:
-            self.control.should_training_stop = True
-            return
-        super()._run_epoch(*args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from torch import nn
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import pad_id
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.model.collation import Row, model_inputs
 from d2e_sft.model.device import PeakMemory, unslowed_seconds, usable_device
@@ -24,20 +25,25 @@ from d2e_sft.model.shapes import SHAPES, config_of
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.reference import REFERENCE
-from d2e_sft.train.balance import Balance
 from d2e_sft.train.checks import Steps, count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.cards import Where
-from d2e_sft.train.dry_run.tokens import estimating_tokenizer
 from d2e_sft.train.loader import Draws, TokenBudgetSteps, problems
 from d2e_sft.train.prepare import adapter_config, load_on_all, settle_recipe, wrapped_in_adapter
 from d2e_sft.train.rows import check_pairs, read_rows, with_column
-from d2e_sft.train.samples import read_split
+from d2e_sft.train.samples import Balance, read_split
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 
 DRAWS = 32  # micro-batches whose tokens are averaged
 _ENOUGH_S = 10.0  # no further micro-batch is timed after this
+_NO_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]"  # scripts
+_PIECES = rf"{_NO_BLANKS}| ?(?:(?!{_NO_BLANKS})\p{{L}}){{1,7}}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]|\s+"
+_START, _END, _UNKNOWN = "<|start|>", "<|end|>", "<|unknown|>"
+_TEMPLATE = (
+    "{% for message in messages %}" + _START + "{{ message['role'] }}\n{{ message['content'] }}" + _END + "\n"
+    "{% endfor %}{% if add_generation_prompt %}" + _START + "assistant\n{% endif %}"
+)
 
 
 class DrawnSamples(NamedTuple):
@@ -204,3 +210,42 @@ def _load(recipe: Recipe, where: Where, samples: Sequence[EventSample]) -> Loade
         shape = max(fitting, key=len, default="qwen3-4b")
         remedy = f"take a published shape, which needs neither network nor model: --like {shape}"
         raise UserError(error.message, f"{error.remedy}; or {remedy}") from None
+
+
+def estimating_tokenizer(recipe: Recipe, samples: Iterable[EventSample]) -> Any:
+    """Make a tokenizer that estimates how many tokens a text has, for a model whose own tokenizer is not here.
+
+    Words of up to seven letters are one token and longer ones several, each digit and each punctuation mark is one, as
+    are scripts without blanks by the character. Prompts get the marks of a common chat template. The vocabulary is
+    that of the samples' prompts and answers; other pieces share one id.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    wording = load_prompt_set(recipe.data.prompt_set, recipe.data.form)
+    core = Tokenizer(models.WordLevel(unk_token=_UNKNOWN))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECES), "isolated")
+    core.decoder = decoders.Fuse()  # pieces have their blanks
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=10**7, special_tokens=[_UNKNOWN, _START, _END], show_progress=False, min_frequency=0
+    )
+    texts = (
+        text
+        for sample in samples
+        for text in (
+            wording.response(sample),
+            *(turn["content"] for view in recipe.d2e.views for turn in wording.messages(sample, view)),
+        )
+    )
+    core.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token=_END, pad_token=_END, unk_token=_UNKNOWN,
+        additional_special_tokens=[_START], chat_template=_TEMPLATE,
+    )  # fmt: skip
+
+
+def per_word(tokenizer: Any, samples: Iterable[EventSample]) -> float:
+    """Return the tokens per word of the samples' contexts and questions."""
+    texts = [f"{sample.context} {sample.question}" for sample in samples]
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return sum(map(len, ids)) / max(sum(len(text.split()) for text in texts), 1)

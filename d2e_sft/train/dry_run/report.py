@@ -21,14 +21,17 @@ from d2e_sft.train.checks import count_processes, loads_whole_steps, notes_on_st
 from d2e_sft.train.dry_run.cards import CARDS, HERE, Where
 from d2e_sft.train.dry_run.fit import LAUNCHERS, OF_LINK, OF_MEMORY, USABLE, Load, fits_on, utilisation_of
 from d2e_sft.train.dry_run.memory import PARTS, estimate_memory, on_each_device
-from d2e_sft.train.dry_run.plan import Plan, Speed, draw
-from d2e_sft.train.dry_run.tokens import per_word
+from d2e_sft.train.dry_run.plan import Plan, Speed, draw, per_word
 from d2e_sft.train.rows import describe_rows, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, folded, terminal_width
 
 _PERCENTILES = (50, 90, 95, 99, 100)
+_TO_FIT = (
+    "to make it fit: train.gradient_checkpointing=true, a smaller train.per_device_train_batch_size or "
+    "train.micro_batch_tokens, an adapter (model.lora={}), model.dtype=bfloat16 under it, or more --processes"
+)
 _CANNOT = (RuntimeError, NotImplementedError, TypeError)  # of `estimate_memory`
 
 
@@ -289,13 +292,13 @@ def _of_cards(plan: Plan) -> tuple[list[str], list[str]]:
     memory.append(row("fits", ["yes" if fit.fits else "no" for fit in fits]))
     memory.append(f"it fits if at most {100 * USABLE:g} % of the card's {card.gib:g} GiB are taken")
     if not any(fit.fits for fit in fits):
-        memory.append(_remedy_line(plan))
+        memory.append(_TO_FIT)
     memory.append(_heaviest_line(plan))
     if train.precision == "float32":
         return memory, ["not estimated: the rates of cards are for 16 bits, and this run computes in float32"]
     shown = [fit.times if fit.fits else None for fit in fits]
     times = [
-        row(part, ["–" if one is None else hours(one[part]) for one in shown])
+        row(part, ["–" if times_on is None else hours(times_on[part]) for times_on in shown])
         for part in ("computing", "optimiser", "between cards", "in all")
     ]
     return memory, [
@@ -305,19 +308,6 @@ def _of_cards(plan: Plan) -> tuple[list[str], list[str]]:
         f"assumed, not measured: {100 * share:.2g} % of {card.tflops:g} TFLOP/s, {100 * OF_MEMORY:g} % of the "
         f"memory's {card.memory:g} GB/s, {100 * OF_LINK:g} % of {card.link:g} GB/s between cards",
     ]
-
-
-def _remedy_line(plan: Plan) -> str:
-    train, model = plan.recipe.train, plan.recipe.model
-    untried = {
-        "train.gradient_checkpointing=true": not train.gradient_checkpointing,
-        "a smaller train.micro_batch_tokens": train.micro_batch_tokens is not None,
-        "train.per_device_train_batch_size=1": len(plan.heaviest["labels"]) > 1 and train.micro_batch_tokens is None,
-        "an adapter (model.lora={})": model.lora is None,
-        "model.dtype=bfloat16": model.lora is not None and model.dtype == "float32",
-    }
-    listed = "".join(f"{what}, " for what, applies in untried.items() if applies)
-    return f"to make it fit, try {listed}{'or ' if listed else ''}more --processes"
 
 
 def _heaviest_line(plan: Plan) -> str:

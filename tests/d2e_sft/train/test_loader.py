@@ -20,11 +20,10 @@ from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts
-from d2e_sft.train.balance import Balance
 from d2e_sft.train.data_record import tokens_digest
 from d2e_sft.train.loader import REPEATED, Draws, MicroBatchRows, StepCollator, TokenBudgetSteps
 from d2e_sft.train.rows import describe_rows, encode_samples, read_rows
-from d2e_sft.train.samples import RunSamples, choose_samples, probe_groups
+from d2e_sft.train.samples import Balance, RunSamples, choose_samples, probe_groups
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_tokenizer
 

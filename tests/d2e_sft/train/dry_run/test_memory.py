@@ -28,8 +28,7 @@ from d2e_sft.train.dry_run.memory import (
     on_each_device,
     optimizer_bytes,
 )
-from d2e_sft.train.dry_run.plan import Speed, draw
-from d2e_sft.train.dry_run.tokens import estimating_tokenizer, per_word
+from d2e_sft.train.dry_run.plan import Speed, draw, estimating_tokenizer, per_word
 from tests.command import output_of, program
 from tests.d2e_sft.train.dry_run.test_report import recipe_in
 from tests.naive import encoded_rows
@@ -262,8 +261,7 @@ def test_a_run_that_fits_nowhere_says_what_to_try(recipe_file: Path) -> None:
     options = ("train.bf16=true", "--dry-run", "--like", "qwen3-1.7b", "--gpu", "l4")
     printed = output_of("train", recipe_file, *options)
     assert row(printed, "fits") == ["no"]
-    tried = "train.gradient_checkpointing=true, train.per_device_train_batch_size=1, an adapter (model.lora={})"
-    assert f"to make it fit, try {tried}, or more --processes" in printed
+    assert "to make it fit: train.gradient_checkpointing=true" in printed
     assert row(printed, "in all") == ["–"]
 
 

@@ -1,0 +1,116 @@
+"""What a `D2ETrainer` keeps: a run folder, whole models, and checkpoints that are checked before they are used."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from transformers import EarlyStoppingCallback
+
+from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.model.storage.seal import SEAL_FILE, check_seal
+from d2e_sft.train.checkpoints import (
+    check_states,
+    explaining_full_disk,
+    other_models,
+    remove_leftovers,
+    save_model_whole,
+)
+from d2e_sft.train.data_record import check_resumed_data, tokens_digest
+from d2e_sft.train.evaluation import EvaluatingTrainer
+from d2e_sft.train.run_folder import (
+    check_resumable,
+    clear_run,
+    contains_run,
+    refuse_run,
+    refuse_to_clear,
+    resuming_point,
+)
+from d2e_sft.train.safeguards import StepGuard
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.startup import bars_if_slow, without_notes
+from d2e_sft.util.terminal import say
+
+
+class KeepingTrainer(EvaluatingTrainer):
+    """transformers' Trainer with a run folder in which a kill leaves whole models and checkpoints only."""
+
+    guard: StepGuard
+    model_name: str
+    depends_on = cached_property(other_models)  # computed at the first step, before the models can change
+
+    @cached_property
+    def tokens_sha256(self) -> str:
+        return tokens_digest(self.inputs.train_dataset)
+
+    def prepare_folder(self, resume: str | bool | None) -> str | None:
+        """Check that a training may start in its folder, or clear it; return the checkpoint to resume from.
+
+        Raises UserError if a run is neither continued nor cleared, or the checkpoint is damaged or another run's.
+        """
+        run = Path(self.args.output_dir)
+        source = run if resume is True or not resume else Path(resume).parent
+        if resume and source.resolve() == run.resolve():
+            pass  # continued
+        elif self.args.overwrite_output_dir and (contains_run(run) or (run / RECIPE_FILE).is_file()):
+            refuse_to_clear(self.model_name, None if self.record is None else self.record.train_file, run)
+            clear_run(run)
+        else:
+            refuse_run(run)
+        remove_leftovers(run)
+        if not resume:
+            return None
+        if self.record is not None and (resume is True or (source / RECIPE_FILE).is_file()):
+            size, processes = len(self.inputs.train_dataset), self.args.world_size
+            check_resumable(self.recipe, source)
+            check_resumed_data(self.recipe, size, self.tokens_sha256, processes=processes, run=source)
+        if resume is True:
+            if (checkpoint := resuming_point(run)) is None:
+                say(f"{run} has no complete checkpoint: training starts from the beginning", err=True)
+            return None if checkpoint is None else str(checkpoint)
+        if not Path(resume).is_dir():
+            raise UserError(
+                f"resume_from_checkpoint={resume!r}: no such folder; expected a checkpoint-N",
+                remedy="True takes the last whole checkpoint of output_dir",
+            )
+        if (Path(resume) / SEAL_FILE).is_file():
+            check_seal(Path(resume))
+        check_states(Path(resume))
+        return str(resume)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write model and tokenizer so that a kill leaves either a whole model or none; raises like `train`."""
+        if _internal_call:  # a part of a checkpoint, which is checked and sealed as a whole
+            super().save_model(output_dir, _internal_call=True)
+            return
+        self.guard.check_weights()
+        write, target = super().save_model, Path(output_dir or self.args.output_dir)
+        with explaining_full_disk(self, target), bars_if_slow(shown=not self.args.disable_tqdm):
+            save_model_whole(self, target, lambda folder: write(folder, _internal_call=True))
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A head that is tied to the embeddings is stored once, as them.
+        tied = getattr(self.model, "all_tied_weights_keys", {})
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        # FSDP2 gathers a head that is tied to the embeddings once more.
+        for name, source in getattr(self.model, "all_tied_weights_keys", {}).items():
+            if state_dict and source in state_dict:
+                state_dict.pop(name, None)
+        with without_notes():
+            super()._save(output_dir, state_dict)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.
+        stopped_early = any(
+            callback.early_stopping_patience_counter >= callback.early_stopping_patience
+            for callback in self.callback_handler.callbacks
+            if isinstance(callback, EarlyStoppingCallback)
+        )
+        if self.state.global_step >= self.state.max_steps or stopped_early:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
