@@ -231,7 +231,7 @@ def check_readable(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; expected a file of EventSample rows", f"give {path / 'train.parquet'}")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl)")
+        raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl).")
 
 
 def check_ending(path: Path, verb: str = "write") -> None:
