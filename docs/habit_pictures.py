@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,8 @@ from pandas import DataFrame
 
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.html.figures import COLOURS, STYLE
-from eval.compare.reading import WITHOUT_CONTEXT, averaged, ends_of, over_seeds
+from eval.compare.reading import WITHOUT_CONTEXT, averaged, ends_of, over_seeds, settings
+from eval.pages.sweep.page import onset_chart
 from eval.score.statistics import Interval
 from eval.sweep.curves import read_rows
 
@@ -226,12 +228,29 @@ def alpha_picture(file: str) -> Figure:
     return figure
 
 
+def onset_picture(file: str, rate: str, names: Mapping[str, str]) -> Figure:
+    """The share of seeds that read, over compute, of the variants in `names`, each as it is to be decoded."""
+    rows = [row for row in read_rows(RESULTS / file) if row["rate"] == rate]
+    axes = ("rate", "strength", "seed", "data", "objective")
+    [setting] = settings(axes, {"objective": "sft", "data": "as-is"}, rows)
+    curves = {names[name]: own for name, own in setting.curves.items() if name in names}
+    shown = replace(setting, curves=curves, reference=names[setting.reference])
+    return onset_chart(shown, [name for name in names.values() if name in curves])
+
+
+READS = {
+    "sft, as-is": "SFT",
+    "no-distill, as-is (d2e:alpha=0.5)": "D²E without the KL term",
+    "d2e, as-is (d2e:alpha=0.5)": "D²E, published objective",
+    "sft, swapped": "SFT, swapped data",
+}
 FIGURES: dict[str, Callable[[], Figure]] = {
     "habit-ways": partial(ways_picture, HABIT),
     "habit-mechanism": partial(mechanism_picture, HABIT),
     "front": partial(ways_picture, FRONT),
     "choosing-ways": partial(ways_picture, CHOOSING),
     "revised-ways": partial(ways_picture, REVISED),
+    "reads-onset": partial(onset_picture, "reads.json", "1e-3", READS),
     "choosing-alpha": partial(alpha_picture, "choosing-alpha.json"),
 }
 

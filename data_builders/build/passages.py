@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from d2e_sft.util.answers import contains
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from data_builders.build.choosing import Build
-from data_builders.dataset.sample_sets import source_of
+from data_builders.dataset.sample_sets import is_answerable, source_of
 from data_builders.text.words import stems
 
 # Option of the build, as the manifest names it → the split that it changes.
@@ -58,16 +58,17 @@ class Withheld:
 class Passages:
     """The different contexts of a dataset's split, found by similarity."""
 
-    def __init__(self, contexts: Iterable[str]) -> None:
-        self.texts = list(dict.fromkeys(text for text in contexts if text.strip()))
+    def __init__(self, rows: Sequence[EventSample]) -> None:
+        self.texts = list(dict.fromkeys(row.context for row in rows if row.context.strip()))
         self._stems = [stems(text) for text in self.texts]
         self._columns = {stem: at for at, stem in enumerate(sorted(set().union(*self._stems)))}
         pairs = [(row, self._columns[stem]) for row, found in enumerate(self._stems) for stem in sorted(found)]
-        rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        places, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         shape = (len(self.texts), len(self._columns))
-        self._has = csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+        self._has = csr_array((np.ones(len(places)), (places, columns)), shape=shape)
         counts = np.bincount(columns, minlength=len(self._columns))
         self._weights = np.log1p(len(self.texts) / np.maximum(counts, 1))  # rare words weigh more
+        self._asked = {(row.question, row.context) for row in rows}
 
     def beside(self, row: EventSample, count: int, chance: random.Random) -> list[str]:
         """Return up to `count` passages that do not answer the row's question, the most similar first.
@@ -75,7 +76,8 @@ class Passages:
         Similar is what shares rare words with the question. Among equals chance decides, so that no passage means by
         itself that there is no answer.
         """
-        asked, own, found = stems(row.question), stems(row.context), list[str]()
+        asked, found = stems(row.question), list[str]()
+        topic = asked & stems(row.context) if is_answerable(row) else asked
         query = np.zeros(len(self._columns))
         query[[self._columns[stem] for stem in asked if stem in self._columns]] = 1.0
         similar = self._has @ (query * self._weights)
@@ -83,10 +85,18 @@ class Passages:
         for at in drawn[np.argsort(-similar[drawn], kind="stable")] if count else ():
             if len(found) == count:
                 break
-            is_about_it = asked & own <= self._stems[at]
-            if not is_about_it and not any(contains(self.texts[at], answer) for answer in row.answers):
-                found.append(self.texts[at])
+            is_about_it, text = topic <= self._stems[at], self.texts[at]
+            if not is_about_it and not any(contains(text, answer) for answer in row.answers):
+                found.append(text)
         return found
+
+    def instead(self, row: EventSample, chance: random.Random) -> str | None:
+        """Return the most similar passage with which the row's question was not asked yet; None without one."""
+        for text in self.beside(row, len(self.texts), chance):
+            if (row.question, text) not in self._asked:
+                self._asked.add((row.question, text))
+                return text
+        return None
 
 
 def put_passages(build: Build) -> None:
@@ -107,7 +117,7 @@ def put_passages(build: Build) -> None:
         for name in dict.fromkeys(map(source_of, rows)):
             places = [place for place, row in enumerate(rows) if source_of(row) == name]
             own = [rows[place] for place in places]
-            passages = Passages(row.context for row in own)  # of the same split: no context of training is tested on
+            passages = Passages(own)  # of the same split: no context of training is tested on
             chance = build.options.random(f"{name}/{split}/passages")
             instead, done[name] = _withhold(own, share, passages, options.distractors, chance)
             refusal = _refusal_of(build, name)
@@ -142,9 +152,10 @@ def _withhold(
         if withheld.made == withheld.wanted:
             break
         reason = _reason_against(row)
-        found = passages.beside(row, 1 + distractors, chance) if not reason else []
-        if found:
+        if not reason and (first := passages.instead(row, chance)):
             withheld.made += 1
+            others = passages.beside(row, 1 + distractors, chance) if distractors else []
+            found = [first, *(text for text in others if text != first)][: 1 + distractors]
             chance.shuffle(found)
             instead[row.id] = found
         else:

@@ -60,7 +60,8 @@ def answerless(rows: Sequence[EventSample]) -> str:
     [(key, count)] = Counter(answer_key(row.answers[0]) for row in lacking).most_common(1)
     if count >= _OFTEN and 2 * count > len(lacking):
         answer = next(row.answers[0] for row in lacking if answer_key(row.answers[0]) == key)
-        return f"{what}; if {answer!r} ({count:,} rows) means that they do not say, declare it: `refusal: {answer}`"
+        meaning = f"if {answer!r} ({count:,} rows) means that they do not say, declare it"
+        return f"{what}; {meaning}: `refusal: [{answer}]`, with others that mean so"
     remedy = (
         "are the columns right?" if 2 * len(lacking) > len(read) else "shorten the answers to words of the context"
     )

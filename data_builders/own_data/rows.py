@@ -157,8 +157,10 @@ class RowParser:
             if name and value not in (None, "", []):
                 answers[part] = self._answers(name, value, places)
         subset = read_choice(row, columns.subset, SUBSETS) if columns.subset else ""
+        refined = self._text(columns.refined_context, fields.get(columns.refined_context))
         if any(is_same_answer(answer, text) for answer in parts["answers"] for text in spec.refusal or ()):
             subset = subset or "unanswerable"
+            refined = refined or parts["context"]  # nothing in it is relevant
             parts["answers"] = list(dict.fromkeys([*(spec.refusal or ()), *parts["answers"]]))
         return EventSample(
             id=self._id(row) + (f"-{turn}" if turn else ""),
@@ -166,7 +168,7 @@ class RowParser:
             split=self.raw.split,
             relation=spec.fixed_relation or cast(Relation, read_choice(row, columns.relation, RELATIONS) or "none"),
             format=spec.format,
-            refined_context=self._text(columns.refined_context, fields.get(columns.refined_context)) or None,
+            refined_context=refined or None,
             subset=cast(Subset, subset or None),
             meta={
                 "source": self.raw.name,

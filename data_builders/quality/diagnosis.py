@@ -34,7 +34,7 @@ _GUESSED = (
     "Percent of the answers. Most frequent: the most frequent label or answer, or chance among options. Question "
     "only: a classifier of the question, on rows that it was not trained on; of free text, the answer of the "
     "most similar questions. What 20 questions or more ask for (where, the club of `which club`) has a line of its "
-    "own. "
+    "own. Rows that say that their context does not answer are left out. "
 )
 _CONTEXTS = (
     "Refusals: rows that say that their context does not answer. In context: percent of the other rows whose context "
@@ -103,6 +103,10 @@ class Group:
     refinement: Mapping[str, Any]
 
     @property
+    def answerable(self) -> int:
+        return self.rows - self.refusals
+
+    @property
     def differing(self) -> int:
         """Rows whose refined context differs from the context."""
         return self.refined - (self.refinement["rows_refined_unchanged"] or 0)
@@ -162,7 +166,7 @@ class Diagnosis:
     def _overall(self) -> Guessed | None:
         """Of all rows, by the better of classifier and model."""
         tested = [group for group in self.groups if group.alone.accuracy is not None]
-        by_classifier = (sum((group.alone.accuracy or 0) * group.rows for group in tested), tested, "rows")
+        by_classifier = (sum((group.alone.accuracy or 0) * group.answerable for group in tested), tested, "answerable")
         by_model = (sum(group.by_subset["right"] for group in self.groups), self.groups, "asked")
         found = []
         for right, groups, name in (by_classifier, by_model):
@@ -250,12 +254,13 @@ class Diagnosis:
             name, n = [group.dataset, group.format], group.rows
             shares = [percent(group.by_subset[subset] / group.asked) for subset in ("right", *_TAGGED) if group.asked]
             asked = [group.asked, *shares] if shares else [None] * 5
-            guessed.append([*name, n, percent(group.alone.majority_share), _accuracy(group.alone), *asked])
+            guessed.append([*name, group.alone.n, percent(group.alone.majority_share), _accuracy(group.alone), *asked])
             for kind, alone in group.kinds.items():
                 cells = [alone.n, percent(alone.majority_share), _accuracy(alone)]
                 guessed.append([group.dataset, f"{group.format}, {kind}", *cells, *[None] * 5])
-            answerable = n - group.refusals
-            in_context = NONE if group.format == "nli" or not answerable else percent(group.answered / answerable)
+            in_context = (
+                NONE if group.format == "nli" or not group.answerable else percent(group.answered / group.answerable)
+            )
             kept = percent(group.refinement["refined_share_of_words"]) if group.refined else None
             differ = percent(group.differing / group.refined) if group.refined else None
             contexts.append([*name, n, group.refusals, in_context, group.refined, differ, kept])
@@ -337,8 +342,8 @@ def diagnose(
                     refusals=len(rows) - len(answerable),
                     refined=sum(sample.refined_context is not None for sample in rows),
                     swapped=sum(map(is_swapped, rows)),
-                    alone=question_alone(rows, seed),
-                    kinds=_by_kind(rows, seed),
+                    alone=question_alone(answerable or rows, seed),
+                    kinds=_by_kind(answerable or rows, seed),
                     asked=len(asked),
                     by_subset={name: subsets[name] for name in _TAGGED} | {"right": right},
                     swaps=swap_samples(answerable, 1.0, chance, more=rows if is_own else None)[1],

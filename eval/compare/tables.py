@@ -315,7 +315,10 @@ def small_note(comparison: Comparison) -> str:
         + ", ".join(f"{label} {count}" for label, count in right.items())
         for (dataset, subset, n), right in (comparison.small_subsets or {}).items()
     ]
+    lacking = {subset for _, subset, _ in comparison.small_subsets or {}} == {"unanswerable"}
     remedy = "A larger `test`, or d2e data build --swap-test 1, gives more."
+    if lacking:
+        remedy = "A larger `test`, or d2e data build --unanswerable-test 1, gives more."
     few = f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS})"
     return f"{few}: {'; '.join(counts)}. {remedy}" if counts else ""
 

@@ -110,6 +110,8 @@ def word_measures(prediction: Prediction, refusals: Collection[str] = ()) -> dic
     }
     if lacks_answer(prediction):
         found["refusal"] = float(refuses(said, refusals))
+        if found["refusal"]:  # a right refusal claims nothing
+            found |= {"answer_in_context": None, "claim_overlap": None}
     elif refusals and prediction.subset != "irrelevant":
         found |= {"false_refusal": float(refuses(said, refusals)), "answered": prediction.right}
     return {name: value for name, value in found.items() if value is not None}

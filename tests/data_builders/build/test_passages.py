@@ -120,12 +120,28 @@ def test_a_declared_refusal_is_an_answer(tmp_path: Path) -> None:
     assert {row.answers[0] for row in result if "withheld" in row.meta} == {"not there"}
 
 
+def test_rows_that_refuse_already_are_neither_repeated_nor_told_by_their_length(tmp_path: Path) -> None:
+    """Two wordings for all rows, and contexts that answer neither, which are the only passages for others."""
+    lines = ["context,question,answer"]
+    for at, name in enumerate(NAMES):
+        lines.append(f"The {name}lamp was sent in {1980 + at}.,When was it sent?,{1980 + at}")
+        lines.append(f"The {name}fan is a fan of {TOWNS[at % 3]}.,Who sent it?,not stated")
+    text, spec = "\n".join(lines) + "\n", SPEC.replace("test: 0.4\n", "") + "refusal: not stated\n"
+    rows = built(tmp_path, spec, text, unanswerable=0.25)["train"]
+    assert len({(row.question, row.context) for row in rows}) == len(rows) == 30, "no row repeats another"
+    own = [row for row in rows if row.subset == "unanswerable" and "withheld" not in row.meta]
+    assert len(own) == 15
+    assert all(row.refined_context == row.context for row in own)
+    rows = built(tmp_path, spec, text, distractors=1)["train"]
+    assert {row.context.count("\n\n") for row in rows} == {1}, "rows that refuse have as many passages as the others"
+
+
 @pytest.mark.parametrize(("spec", "said"), [(SPEC, True), (SPEC + "refusal: not given\n", False)])
 def test_an_answer_that_many_contexts_lack_may_be_a_refusal(tmp_path: Path, spec: str, said: bool) -> None:
     extra = "".join(f"The {name}fan is a fan.,Who made the {name}fan?,Not given.\n" for name in NAMES)
     path = write(tmp_path, mine_yaml=spec.replace("test: 0.4\n", ""), mine_csv=sheets(extra))
     warnings = build(BuildOptions([str(path)], tmp_path / "out")).warnings
-    assert any("`refusal: Not given.`" in warning for warning in warnings) == said, warnings
+    assert any("`refusal: [Not given.]`" in warning for warning in warnings) == said, warnings
 
 
 def refused(text: str = "", spec: str = SPEC, **options: Any) -> Call:

@@ -80,6 +80,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
         }
     )
     assert group.swaps.swapped + sum(refused.values()) == 9, "a refusal is not swapped"
+    assert group.alone.n == 9, "a refusal is no guess"
     assert group.by_subset == {"aligned": 1, "conflict": 1, "unknown": 2, "right": 2}
 
 

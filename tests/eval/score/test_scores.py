@@ -351,6 +351,10 @@ def test_right_and_wrong_refusals_and_the_rest() -> None:
     scores = score_predictions(rows).groups[0].faithfulness
     shares = [scores[name].mean for name in ("refusal", "false_refusal", "answered")]
     assert shares == pytest.approx([2 / 3, 2 / 4, 1 / 4])
+    kept = [scores[name].mean for name in ("answer_in_context", "claim_overlap")]
+    assert kept == pytest.approx([2 / 5, 2 / 5]), (
+        "a right refusal claims nothing; of the others both garages are there"
+    )
     assert "false_refusal" not in score_predictions(rows[:4]).groups[0].faithfulness, "no row has a refusal as answer"
 
 
