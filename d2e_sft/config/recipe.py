@@ -65,8 +65,11 @@ class Recipe(RecipeSection):
             "data.max_probe_samples": (self.data.max_probe_samples, self.data.probe, "data.probe"),
         }
         for key, (value, rows, setting) in needing.items():
+            off = "false" if value is True else "null"
             if value is not None and rows is None:
-                raise ValueError(f"{key}={value} needs held-out rows to evaluate on; set {setting}=FILE")
+                raise ValueError(
+                    f"{key}={value} needs held-out rows to evaluate on; set {setting}=FILE, or {key}={off}"
+                )
         evaluated, saved = train.eval_steps, train.save_steps
         if train.load_best_model_at_end and not (evaluated and saved and saved % evaluated == 0):
             raise ValueError(
