@@ -61,7 +61,7 @@ def test_evaluate_compare_and_report(world: Path, trained: Path, tmp_path: Path)
     assert scores_of(base)["alpha"] == 0
     assert scores["overall"]["n"] == 6
     printed = output_of("compare", base, trained)
-    assert "run against base: mean " in printed
+    assert "run against base is not decided: mean " in printed
     assert "made-up" in printed
     printed = output_of("compare", base, trained, "--wide")
     assert "with 95 % intervals" in " ".join(printed.split())

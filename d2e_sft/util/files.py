@@ -27,6 +27,7 @@ T = TypeVar("T")
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
 _STREAM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _MOST_NAMES = 6  # files that a message lists
+PICTURES = (".svg", ".png", ".pdf")  # endings of files
 CHECKSUMS = "checksums"  # in files of results
 
 
@@ -122,6 +123,12 @@ def removal(folder: Path, paths: Iterable[Path]) -> str:
     shown = ", ".join(names[:_MOST_NAMES]) + f" and {len(names) - _MOST_NAMES} more" * (len(names) > _MOST_NAMES)
     parts = [f"the evaluation{'s' * (len(evaluations) > 1)} {', '.join(evaluations)}"] if evaluations else []
     return f"--overwrite removes from {folder}: {'; '.join([*parts, *filter(None, [shown])])}"
+
+
+def check_ending(given: str, ending: str, endings: Sequence[str]) -> None:
+    """Raise UserError if the file to write of an option, such as `--plot a.html`, has none of the endings."""
+    if ending not in endings:
+        raise UserError(f"{given}: unknown kind of file; expected a name that ends in {', '.join(endings)}")
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -27,7 +27,16 @@ _ESCAPES = {
     "α": r"$\alpha$",
     "λ": r"$\lambda$",
     "±": r"$\pm$",
+    "Δ": r"$\Delta$",
+    "−": "$-$",
+    "≥": r"$\geq$",
+    "“": "``",
+    "”": "''",
+    "█": r"$\bullet$",
+    "░": r"$\circ$",
+    "·": r"$\cdot$",
     "–": "--",
+    "…": r"\ldots{}",
     "†": r"\textsuperscript{\dag}",
     "‡": r"\textsuperscript{\ddag}",
     "\n": " ",
@@ -46,7 +55,10 @@ def latex_table(table: Table, label: str) -> str:
         heads = [rf"\multicolumn{{{n}}}{{c}}{{{text}}}" for text, n in groups]
         rules = (rf"\cmidrule(lr){{{start}-{start + n - 1}}}" for start, (_, n) in zip(starts, groups, strict=False))
         header = [_row([rf"\multirow{{2}}{{*}}{{{first}}}", *heads]), "".join(rules), _row(["", *columns])]
-    body = [line for _, rows in table.blocks() for line in (r"\midrule", *(_row(map(_cell, row)) for row in rows))]
+    body = []
+    for name, rows in table.blocks():
+        heading = [rf"\multicolumn{{{len(names)}}}{{l}}{{\emph{{{latex_text(name)}}}}} \\"]
+        body += [r"\midrule", *heading * bool(table.frame.index.name), *(_row(map(_cell, row)) for row in rows)]
     lines = [
         r"% \usepackage{booktabs,multirow}",
         r"\begin{table*}[t]",
@@ -77,7 +89,8 @@ def _row(cells: Iterable[str]) -> str:
 
 def _cell(cell: Styled) -> str:
     """Return a cell's text; the best value is bold, the second best underlined, and text after a number is small."""
-    number, space, rest = cell.partition(" ") if is_number(cell) else (str(cell), "", "")
+    signed = re.sub(r"(?<![^\[( ])-(?=\d)", "−", cell)  # a minus, not a hyphen
+    number, space, rest = signed.partition(" ") if is_number(cell) else (str(cell), "", "")
     bare, suffix = split_suffix(number)
     value = latex_text(bare)
     command = "textbf" if cell.best else "underline" if cell.second else ""

@@ -1,22 +1,34 @@
-"""`d2e compare`: scores of several runs as tables, and as JSON on request."""
+"""`d2e compare`: scores of several runs, or of several seeds, as tables, as a figure and as JSON."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 
-from d2e_sft.util.files import write_json, write_whole
+from d2e_sft.util.files import PICTURES, check_ending, write_json, write_whole
 from eval.compare.decoding import decoding_of_runs
+from eval.compare.figures import Part
 from eval.compare.runs import load_results, only_subset, reference_first
+
+_FORMS = {".tex": "latex", ".md": "markdown", ".txt": "text"}
+seeds_option = click.option(
+    "--seeds",
+    is_flag=True,
+    help="Compare over seeds: each RUN is a pattern in quotes, such as 'runs/sft-*', of runs that differ in the seed.",
+)
 
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--bench", metavar="NAME", help="Benchmark to compare on. [default: the only one all runs share]")
 @click.option("--reference", metavar="RUN", help="Run that the others are compared with. [default: the first]")
+@seeds_option
 @click.option("--subset", metavar="NAME", help="Only the samples of one subset, such as conflict. [default: all]")
+@click.option(
+    "--part", type=click.Choice(get_args(Part)), help="Only the tables or the figure of this part. [default: all]"
+)
 @click.option(
     "--groups", is_flag=True, help="Also print the tables by dataset and format if the benchmark is about subsets."
 )
@@ -26,7 +38,8 @@ from eval.compare.runs import load_results, only_subset, reference_first
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to FILE instead of printing: .md has all tables, .json the numbers, other endings the text.",
+    help="Write to FILE instead of printing: .tex has tables for LaTeX, .pdf, .svg and .png a figure, .md all tables, "
+    ".json the numbers, .txt the text.",
 )
 @click.option(
     "--json",
@@ -40,7 +53,9 @@ def compare(
     *,
     bench: str | None,
     reference: str | None,
+    seeds: bool,
     subset: str | None,
+    part: Part | None,
     groups: bool,
     strict: bool,
     wide: bool,
@@ -62,6 +77,9 @@ def compare(
     kinds have 10 rows or more. For free answers to a context: how faithful they are, by words and by the verdicts of a
     --judge of d2e eval.
 
+    With --seeds: means over seeds with t intervals, and differences paired by seed with t-tests, as in `d2e sweep`.
+    All patterns need runs of the same seeds (`train.seed`), two or more.
+
     For trainings with a probe (`data.probe`): the compute until they read, and the plateau of their curves. Runs that
     differ only in the seed are the seeds of one way of training.
 
@@ -69,34 +87,41 @@ def compare(
     questions, states or procedures. A RUN may also be the folder of such a result, RUN/eval/BENCH, or one that
     `lm-eval --log_samples` wrote.
 
-    Example: d2e compare runs/base runs/sft runs/d2e --bench piper
-
-    Example by subset: d2e compare runs/d2e runs/teacher runs/sft --bench habit --reference sft
-
-    Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
+    \b
+    Examples:
+      d2e compare runs/base runs/sft runs/d2e --bench piper
+      d2e compare runs/d2e runs/teacher runs/sft --bench habit --reference sft
+      d2e compare runs/sft runs/d2e --part subsets --out table.tex
+      d2e compare --seeds 'runs/sft-*' 'runs/d2e-*' --out figure.pdf
+      d2e compare runs/sft runs/d2e --bench wiqa
     """
-    loaded = reference_first(load_results(runs, bench), reference)
-    if strict:
-        decoding_of_runs(loaded).refuse()
+    ending = (out.suffix.lower() if out else "") or ".txt"
+    check_ending(f"--out {out}", ending, (*_FORMS, *PICTURES, ".json"))
     from eval.compare.compare import compare_results  # imports pandas
     from eval.compare.reading import onset_table, plateau_table, probed, verdicts
-    from eval.compare.verdicts import markdown_text, terminal_text
+    from eval.compare.seeds import compare_seeds, load_seeds
+    from eval.compare.verdicts import text_of
 
-    comparison = compare_results(loaded if subset is None else only_subset(loaded, subset))
-    content, reading = comparison.to_json(), probed(loaded)
-    as_page = out is not None and out.suffix == ".md"
-    in_terminal = partial(terminal_text, groups=groups or wide, detail=wide)
-    parts = [(markdown_text if as_page else in_terminal)(comparison)]
-    if reading is not None:
-        tables = {"until it reads": onset_table(reading), "plateau": plateau_table(reading)}
-        content["curves"] = {name: table.frame.to_dict("records") for name, table in tables.items()}
-        parts += [table.markdown() if as_page else table.terminal() for table in tables.values()]
-        parts.append("\n".join(verdicts(reading)))
-    text = "\n\n".join(parts)
-    if out is None:
-        click.echo(text)
+    loaded = reference_first((load_seeds if seeds else load_results)(runs, bench), reference)
+    if strict:
+        decoding_of_runs(loaded).refuse()
+    comparison = (compare_seeds if seeds else compare_results)(only_subset(loaded, subset) if subset else loaded)
+    content, reading = comparison.to_json(), probed(loaded) if part is None else None
+    curves = {} if reading is None else {"until it reads": onset_table(reading), "plateau": plateau_table(reading)}
+    if curves:
+        content["curves"] = {name: table.frame.to_dict("records") for name, table in curves.items()}
+    if out is not None and ending in PICTURES:
+        from eval.pages.report.plots import write_plot  # imports matplotlib
+
+        write_plot(comparison, out, part)
+    elif out is not None and ending == ".json":
+        write_json(out, content)
     else:
-        write_json(out, content) if out.suffix == ".json" else write_whole(out, text + "\n")
+        lines = [] if reading is None else verdicts(reading)
+        shown: dict[str, Any] = {"groups": groups or wide, "detail": wide, "part": part}
+        text = text_of(comparison, _FORMS[ending], **shown, curves=[*curves.values()], lines=lines)
+        click.echo(text, nl=False) if out is None else write_whole(out, text)
+    if out is not None:
         click.echo(f"wrote {out}")
     if json_file is not None:
         write_json(json_file, content)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import folded, is_quiet, say
+from eval.commands.compare import seeds_option
 from eval.compare.decoding import decoding_of_runs
 from eval.compare.runs import ScoredRun, load_results, reference_first
+
+_OF_SAMPLES = ("browse", "samples", "no_texts", "no_texts_of")  # options
 
 
 @click.command()
@@ -23,6 +27,7 @@ from eval.compare.runs import ScoredRun, load_results, reference_first
 )
 @click.option("--bench", metavar="NAME", help="Benchmark to report on. [default: the only one all runs share]")
 @click.option("--reference", metavar="RUN", help="Run that the others are compared with. [default: the first]")
+@seeds_option
 @click.option(
     "--browse",
     metavar="N",
@@ -48,6 +53,7 @@ def report(
     out: Path,
     bench: str | None,
     reference: str | None,
+    seeds: bool,
     browse: int | None,
     samples: int,
     no_texts: bool,
@@ -63,29 +69,39 @@ def report(
     recipes and environments. Its browser shows every sample with all answers, the changed ones first, searchable and
     filtered.
 
+    With --seeds the page is about means over seeds and holds each seed's scores, but no samples.
+
     For crepe, openpi2, boxes, wiqa and lm-eval: the same opening, the paper's measures, and changed items.
 
     Example: d2e report runs/sft runs/d2e runs/base --out report.html
+
+    Over seeds: d2e report --seeds 'runs/sft-*' 'runs/d2e-*' --out seeds.html
 
     Without the texts of a dataset: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
     """
     if no_texts and no_texts_of:
         raise UserError("--no-texts leaves out all texts; expected no --no-texts-of", "drop one of the two")
-    loaded = reference_first(load_results(runs, bench), reference)
-    if strict:
-        decoding_of_runs(loaded).refuse()
-    rows = [run for run in loaded if isinstance(run, ScoredRun)]
-    if no_texts_of and not rows:
-        raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {loaded[0].folder.name} holds no texts", "drop it")
+    source = click.get_current_context().get_parameter_source
+    if seeds and (of_samples := [name for name in _OF_SAMPLES if source(name) is ParameterSource.COMMANDLINE]):
+        raise UserError(
+            f"--{of_samples[0].replace('_', '-')}: a page of --seeds holds no samples", "drop one of the two"
+        )
     from eval.compare.compare import compare_results  # imports pandas
     from eval.compare.judged import read_patterns
+    from eval.compare.seeds import compare_seeds, load_seeds
     from eval.compare.verdicts import closing_lines
     from eval.pages.report.page import ReportOptions, write_report  # imports matplotlib
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 
+    loaded = reference_first((load_seeds if seeds else load_results)(runs, bench), reference)
+    if strict:
+        decoding_of_runs(loaded).refuse()
+    rows = [run for run in loaded if isinstance(run, ScoredRun) and not seeds]
+    if no_texts_of and not rows:
+        raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {loaded[0].folder.name} holds no texts", "drop it")
     left_out = datasets_of(rows[0]) if no_texts and rows else no_texts_of
-    comparison = compare_results(loaded)
+    comparison = (compare_seeds if seeds else compare_results)(loaded)
     write_report(loaded, out, ReportOptions(samples, browse, left_out, title), comparison)
     click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
     lacking = [run for run in rows if read_patterns(run) is None]

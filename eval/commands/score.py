@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_whole
+from d2e_sft.util.files import PICTURES, check_ending, write_whole
 from d2e_sft.util.terminal import warn
 from eval.systems import SystemName
 
@@ -84,9 +84,9 @@ def score(
         return
     _check(files, system, json_out, latex, out)
     if plot is not None:
-        from eval.pages.report.plots import check_plot, write_plot  # matplotlib takes a second
+        from eval.pages.report.plots import write_plot  # matplotlib takes a second
 
-        check_plot(plot)
+        check_ending(f"--plot {plot}", plot.suffix.lower(), PICTURES)
     scored = score_files(system, files, gold, given, None if names is None else names.split(","))
     for warning in (warning for file in scored for warning in file.result.warnings):
         warn(warning)

@@ -121,16 +121,15 @@ def _published_alone(bench: str | None, layout: Layout | None, model: str | None
 
 def _measures_as(runs: Sequence[MeasuredRun], form: str, *, published: bool) -> str:
     from eval.compare.compare import compare_results  # imports pandas
-    from eval.compare.measures import beside_published, measures_latex
-    from eval.compare.verdicts import markdown_text, terminal_text
+    from eval.compare.measures import beside_published
+    from eval.compare.verdicts import text_of
 
     comparison = compare_results(runs)
     beside = beside_published(comparison, runs) if published else None
     if form == "json":
         found = comparison.to_json() | ({} if beside is None else {"published": _plain(beside)})
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    write = {"latex": measures_latex, _TEXT: terminal_text}.get(form, markdown_text)
-    text = write(comparison).rstrip("\n") + "\n"
+    text = text_of(comparison, form)
     if published and beside is None:
         return f"{text}\nNo published value is of these measures and options.\n"
     return text if beside is None else f"{text}\n{_tables_as([beside], form)}"

@@ -41,7 +41,17 @@ from eval.score.statistics import Difference, Interval, paired_counts
 
 JUDGED = ("supported", "correct")
 Answers = Mapping[SampleKey, Prediction]
-_COLUMNS = ["part", *table.GROUP, "subset", "kind", "measure", "unit", "run"]
+COLUMNS = ["part", *table.GROUP, "subset", "kind", "measure", "unit", "run"]
+# Part → the columns whose values are shared by the rows whose p-values are corrected together.
+_FAMILIES: Mapping[str, list[str]] = {
+    "groups": ["run", "measure"],
+    "context": ["run"],
+    "subsets": ["dataset"],
+    "faithfulness": ["dataset"],
+    "confiqa": ["dataset"],
+    "kinds": [],
+    "measures": ["is headline"],
+}
 
 
 @dataclass(frozen=True)
@@ -77,13 +87,14 @@ class Comparison:
     """Runs on one benchmark.
 
     Attributes:
-        scores: The table, with the columns `_COLUMNS` and those of `means` and `changes` of `eval.score.frame`.
+        scores: The table, with the columns `COLUMNS` and those of `means` and `changes` of `eval.score.frame`.
         small_subsets: Right answers of each run in subsets with too few rows to compare, by dataset, subset and size.
         untagged: Number of samples without a subset.
         tagged_by: Models whose habits the subsets are about; `strangers` are the runs of other models.
         left_out: Measures that not all runs have.
         bad_rows: Number of rows of the benchmark that are in no run's scores.
         decoding: Where the decoding of the runs differs.
+        by_seed: For groups of runs, which are then the `labels`: the table of each seed, with the column `seed`.
     """
 
     bench: str
@@ -96,6 +107,26 @@ class Comparison:
     left_out: tuple[str, ...] = ()
     bad_rows: int = 0
     decoding: DecodingDifferences = ALIKE
+    by_seed: DataFrame | None = None
+
+    @property
+    def seeds(self) -> list[int]:
+        return [] if self.by_seed is None else [int(seed) for seed in self.by_seed.seed.unique()]
+
+    @property
+    def intervals(self) -> str:
+        """What the intervals are called in captions."""
+        return f"95 % t intervals over {len(self.seeds)} seeds" if self.seeds else "95 % intervals"
+
+    def test(self, default: str) -> str:
+        """What the test of differences is called in captions; `default` is that of single runs."""
+        return "a paired t-test over seeds" if self.seeds else default
+
+    @property
+    def size(self) -> str:
+        """The number of samples of the main score, such as `1,204 samples`, and of seeds."""
+        rows = f"{self.main[0].sizes['']:,} {self.unit}"
+        return f"{len(self.seeds)} seeds of {rows}" if self.seeds else rows
 
     def blocks(self, part: str, *by: str) -> list[Block]:
         """Return the groups of a part, named by the columns `by`, in order."""
@@ -153,13 +184,16 @@ class Comparison:
             {"dataset": dataset, "subset": subset, "n": n, "right": dict(right)}
             for (dataset, subset, n), right in (self.small_subsets or {}).items()
         ]
-        rows = [
-            {name: value for name, value in row.items() if value != "" and not pd.isna(value)}
-            for row in self.scores.to_dict("records")
-        ]
         facts |= {"small_subsets": small, "decoding": vars(self.decoding) if self.decoding else None}
+        if self.by_seed is not None:
+            facts |= {"seeds": self.seeds, "by_seed": _records(self.by_seed)}
         kept = {name: value for name, value in facts.items() if value}
-        return {"bench": self.bench, "labels": self.labels, **kept, "scores": rows}
+        return {"bench": self.bench, "labels": self.labels, **kept, "scores": _records(self.scores)}
+
+
+def _records(table: DataFrame) -> list[dict[Any, Any]]:
+    rows = table.to_dict("records")
+    return [{name: value for name, value in row.items() if value != "" and not pd.isna(value)} for row in rows]
 
 
 def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
@@ -203,11 +237,14 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
 
 
 def joined(parts: Sequence[DataFrame]) -> DataFrame:
-    numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p", "adjusted_p"]
-    whole = pd.concat([DataFrame(columns=_COLUMNS), *(part for part in parts if len(part))], ignore_index=True)
-    return (
-        whole.reindex(columns=_COLUMNS + numbers).fillna(dict.fromkeys(_COLUMNS, "")).astype({"rows": int, "n": int})
-    )
+    """Return the parts as one table, with `adjusted_p`."""
+    numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p"]
+    whole = pd.concat([DataFrame(columns=COLUMNS), *(part for part in parts if len(part))], ignore_index=True)
+    whole = whole.reindex(columns=COLUMNS + numbers).fillna(dict.fromkeys(COLUMNS, ""))
+    whole["is headline"] = whole["measure"] == whole["measure"].iloc[:1].squeeze()
+    tested = [table.with_holm(own, _FAMILIES[str(name)]) for name, own in whole.groupby("part", sort=False)]
+    whole = pd.concat(tested) if tested else whole.assign(adjusted_p=None)
+    return whole[[*COLUMNS, *numbers, "adjusted_p"]].astype({"rows": int, "n": int})
 
 
 def compare_kinds(run: ScoredRun, *, seed: int = 0) -> Comparison:
@@ -217,7 +254,7 @@ def compare_kinds(run: ScoredRun, *, seed: int = 0) -> Comparison:
 
 
 def _scored(part: str, means: DataFrame, changes: DataFrame) -> DataFrame:
-    return means.merge(changes, how="left", on=list(changes.columns[:-5])).assign(part=part)
+    return means.merge(changes, how="left", on=list(changes.columns[:-4])).assign(part=part)
 
 
 def _groups(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
@@ -226,7 +263,7 @@ def _groups(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
     means = table.means(frame, groups, metrics, plain=[*table.MODES, *labels], seed=seed)
     # A metric that only some samples have is no score of the group; labels are those of nli.
     means = means[(means.n == means.rows) & ((means.format == "nli") | ~means.measure.isin(labels))]
-    changes = table.changes(frame, groups, metrics, ["run", "measure"], whole=True, seed=seed)
+    changes = table.changes(frame, groups, metrics, whole=True, seed=seed)
     return _scored("groups", means, changes)
 
 
@@ -247,7 +284,7 @@ def _context(run: ScoredRun, unread: Answers, samples: DataFrame, seed: int) -> 
         return {"without": one.mean, "same": float(unchanged)}
 
     before, after = table.frame_of({"": run.predictions}, without), table.frame_of({run.label: run.predictions}, same)
-    gain = table.changes(pd.concat([before, after]), groups, ["without"], [], seed=seed)
+    gain = table.changes(pd.concat([before, after]), groups, ["without"], seed=seed)
     scores = _scored("context", table.means(before.assign(run=run.label), groups, ["without"], seed=seed), gain)
     return pd.concat([scores, table.means(after, groups, [], plain=["same"]).assign(part="context")])
 
@@ -262,7 +299,7 @@ def _faithfulness(runs: Sequence[ScoredRun], frame: DataFrame, samples: DataFram
     frame = pd.concat([frame, *verdicts])
     answers = samples[samples.row.isin(frame[frame.measure == "contained"].row)]
     groups, measures = table.by_dataset(answers), (*MEASURES, *JUDGED)
-    changes = table.changes(frame, groups, measures, ["dataset"], seed=seed)
+    changes = table.changes(frame, groups, measures, seed=seed)
     return _scored("faithfulness", table.means(frame, groups, measures, seed=seed), changes)
 
 
@@ -280,7 +317,7 @@ def _subsets(
     groups = table.by_subset(samples, least=ENOUGH_ROWS)
     groups = groups[groups.subset != table.BALANCED]
     real, conflict = groups[groups.subset != table.GAP], groups[groups.subset == "conflict"]
-    changes = table.changes(frame, real, ["accuracy"], ["dataset"], seed=seed)
+    changes = table.changes(frame, real, ["accuracy"], seed=seed)
     parts = [
         _scored("subsets", table.means(frame, groups, ["accuracy"], seed=seed), changes),
         table.means(frame, real, ["habit_rate"], seed=seed),
@@ -294,7 +331,7 @@ def _subsets(
 def _confiqa(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
     groups = table.by_confiqa(samples)
     measures = [name for name in CONFIQA_MEASURES if name in frame.measure.values]
-    changes = table.changes(frame, groups, measures, ["dataset"], seed=seed)
+    changes = table.changes(frame, groups, measures, seed=seed)
     scores = _scored("confiqa", table.means(frame, groups, measures, seed=seed), changes)
     return table.together(scores, table.confiqa_ratios(frame, groups, seed=seed).assign(part="confiqa"))
 
@@ -311,7 +348,7 @@ def _own_habit(run: ScoredRun, unread: Answers) -> DataFrame:
 
 def _kinds(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
     groups = table.by_kind(samples)
-    changes = table.changes(frame, groups, ["accuracy"], [], seed=seed)
+    changes = table.changes(frame, groups, ["accuracy"], seed=seed)
     return _scored("kinds", table.means(frame, groups, ["accuracy"], seed=seed), changes)
 
 
@@ -357,11 +394,9 @@ def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Co
             score, pair = own[name].interval, ([one.counts[item] for item in base.counts] for one in (base, own[name]))
             change = None if own is first else paired_counts(base.form, *pair)
             tests = (None,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
-            rows.append((name, base.unit, label, n, n, score.mean, score.low, score.high, *tests, name == names[0]))
+            rows.append((name, base.unit, label, n, n, score.mean, score.low, score.high, *tests))
     numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p"]
-    found = table.with_holm(
-        DataFrame(rows, columns=["measure", "unit", "run", *numbers, "is headline"]), ["is headline"]
-    )
+    found = DataFrame(rows, columns=["measure", "unit", "run", *numbers])
     every = dict.fromkeys(name for own in by_label.values() for name in own)
     left_out = tuple(name for name in every if name not in same_items)
     return Comparison(bench, tuple(results), joined([found.assign(part="measures")]), left_out=left_out)

@@ -82,7 +82,17 @@ def decoding_differences(results: Mapping[str, tuple[Path, RunScores | Mapping[s
 
 
 def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDifferences:
-    return decoding_differences({run.label: (run.folder, run.scores) for run in runs})
+    """Compare the runs; with seeds their groups by the first seed, and the seeds of each group."""
+    first: dict[str, tuple[Path, RunScores | Mapping[str, Any]]] = {}
+    for run in runs:
+        first.setdefault(run.label, (run.folder, run.scores))
+    found = decoding_differences(first)
+    for label in first:
+        seeds = {f"{label}, seed {run.seed}": (run.folder, run.scores) for run in runs if run.label == label}
+        if own := decoding_differences(seeds):
+            differs = {key: values for key, values in own.differs.items() if key != "bench"}  # samples of their own
+            found = DecodingDifferences({**found.differs, **differs}, [*found.unknown, *own.unknown])
+    return found
 
 
 def _recorded(folder: Path, scores: RunScores | Mapping[str, Any]) -> dict[str, str]:

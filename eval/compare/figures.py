@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from d2e_sft.util.table import NONE, percent, percent_interval
 from eval.score.statistics import Difference, Interval
@@ -12,6 +12,7 @@ from eval.score.statistics import Difference, Interval
 if TYPE_CHECKING:
     from eval.compare.compare import Score
 
+Part = Literal["subsets", "kinds", "groups", "faithfulness"]  # of a comparison, to show alone
 _COLLAPSED = 0.95
 _ENOUGH = 10  # with fewer samples, one label may take all by chance
 _BAR = 20
@@ -29,12 +30,12 @@ def mean_of(score: Interval | None) -> str:
     return percent(None if score is None else score.mean)
 
 
-def points(difference: Difference | None, *, star: bool = True) -> str:
+def points(difference: Difference | None, *, star: bool = True, unit: str = "") -> str:
     if difference is None:
         return NONE
     low, high = 100 * difference.low, 100 * difference.high
     mark = " *" if star and difference.significant else ""
-    return f"{100 * difference.mean:+z.1f}" + ("" if math.isinf(low) else f" [{low:+z.1f}, {high:+z.1f}]{mark}")
+    return f"{100 * difference.mean:+z.1f}{unit}" + ("" if math.isinf(low) else f" [{low:+z.1f}, {high:+z.1f}]{mark}")
 
 
 def with_star(score: Score | None) -> str:
@@ -72,12 +73,6 @@ def p_value(difference: Difference | None) -> str:
         return NONE
     corrected = "" if difference.adjusted_p is None else f" ({short_p(difference.adjusted_p)})"
     return short_p(difference.p_value) + corrected
-
-
-def verdict_line(about: str, change: Difference, of: str) -> str:
-    """`about +12.3 [4.0, 20.6], p 0.012: higher with 1,204 samples`."""
-    found = ("higher" if change.mean > 0 else "lower") if change.significant else "not decided"
-    return f"{about} {points(change, star=False)}, p {corrected_p(change)}: {found} with {of}"
 
 
 def shares_in_percent(shares: Mapping[str, float]) -> str:

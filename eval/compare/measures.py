@@ -12,6 +12,8 @@ from eval.compare.figures import corrected_p, gain, tested, with_interval
 from eval.compare.published import PAPERS, excludes, read_published
 from eval.compare.runs import MeasuredRun
 
+_TEST = "approximate randomisation"
+
 
 def measure_scores(comparison: Comparison) -> dict[tuple[str, str], list[Score]]:
     """Return measure and unit → the score of each run."""
@@ -28,10 +30,10 @@ def measure_table(comparison: Comparison) -> Table:
             cells = [with_interval(score), gain(score), tested(corrected_p)(score)]
             lines.append((f"{name} ({score.rows:,})", [label, *cells[: 3 if others else 1]]))
     units = " and ".join(dict.fromkeys(unit for _, unit in measure_scores(comparison)))
-    caption = f"{comparison.bench}: percent with 95 % intervals over {units}"
+    caption = f"{comparison.bench}: percent with {comparison.intervals} over {units}"
     if others:
         caption += (
-            f"; Δ to {first} in percentage points, paired; p of approximate randomisation, corrected (Holm): the "
+            f"; Δ to {first} in percentage points, paired; p of {comparison.test(_TEST)}, corrected (Holm): the "
             "first measure's for the results, the other measures' for results and measures; * below 0.05"
         )
     left_out = ", ".join(comparison.left_out)
@@ -51,9 +53,9 @@ def measures_latex(comparison: Comparison) -> str:
             mark = "†" if score.change is not None and score.change.significant else ""
             cell = f"{text}{mark} ±{percent((score.high - score.low) / 2)}"
             cells.append(Styled.of(cell, best=text == best and len(set(shown)) > 1))
-    caption = f"{comparison.bench}: percent, with half the width of the 95 % interval."
+    caption = f"{comparison.bench}: percent, with half the width of {comparison.intervals}."
     if len(comparison.labels) > 1:
-        caption += f" † differs from {comparison.labels[0]} (approximate randomisation, Holm, p < 0.05)."
+        caption += f" † differs from {comparison.labels[0]} ({comparison.test(_TEST)}, Holm, p < 0.05)."
     return latex_table(Table.of(columns, rows, caption), comparison.bench.replace(" ", "-"))
 
 

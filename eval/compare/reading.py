@@ -293,6 +293,12 @@ def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[R
     return made
 
 
+def way_of(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe without the seed and the files, which the seeds of one way of training do not share."""
+    files: Any = {"eval": True, "data": {"train", "dev", "probe"}, "train": {"output_dir", "seed"}}
+    return recipe.model_dump(exclude=files)
+
+
 def probed(runs: Sequence[RunResult]) -> Setting | None:
     """Return the runs with a probe as one setting, with the first of them as reference; None without any.
 
@@ -302,9 +308,7 @@ def probed(runs: Sequence[RunResult]) -> Setting | None:
     for run in runs:
         if not (run.home / TRAINER_STATE).is_file() or (recipe := recipe_of(str(run.home))) is None:
             continue
-        files: Any = {"eval": True, "data": {"train", "dev", "probe"}, "train": {"output_dir", "seed"}}
-        how = recipe.model_dump(exclude=files)
-        name = names.setdefault(json.dumps(how, sort_keys=True), run.label)
+        name = names.setdefault(json.dumps(way_of(recipe), sort_keys=True), run.label)
         rows += [{**row, "run": name, SEED: recipe.train.seed} for row in rows_of_run(run.home, recipe, {}, {})]
     found = settings(["run", SEED], {"run": str(rows[0]["run"])}, rows) if rows else []
     return found[0] if found else None

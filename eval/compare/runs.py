@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,11 +28,15 @@ _OF_TRAINING = (RECIPE_FILE, "trainer_state.json", "training_args.bin")
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run's result on one benchmark, in `folder`; `label` is distinct among the runs that are read together."""
+    """One run's result on one benchmark, in `folder`.
+
+    `label` is distinct among the runs that are read together, but runs compared over seeds share that of their group.
+    """
 
     path: Path
     label: str
     folder: Path
+    seed: int | None = field(default=None, kw_only=True)
 
     @property
     def home(self) -> Path:
@@ -180,13 +184,13 @@ def system_of(file: Path) -> str | None:
 
 
 def reference_first(runs: Sequence[Run], name: str | None) -> list[Run]:
-    """The runs, with the one of this label or path first (None keeps the order); UserError if no run has that name."""
+    """The runs, with those of this label or path first (None keeps the order); UserError if no run has that name."""
     if name is None:
         return list(runs)
-    for run in runs:
-        if name == run.label or Path(name).resolve() == run.path.resolve():
-            return [run, *(other for other in runs if other is not run)]
-    labels = [run.label for run in runs]
+    chosen = {run.label for run in runs if name == run.label or Path(name).resolve() == run.path.resolve()}
+    if chosen:
+        return sorted(runs, key=lambda run: run.label not in chosen)
+    labels = dict.fromkeys(run.label for run in runs)
     raise UserError(
         f"--reference {name}: none of the runs; expected {', '.join(labels)}.{did_you_mean(name, labels)}",
         remedy="name one of the runs that are compared",

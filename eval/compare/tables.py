@@ -7,13 +7,15 @@ sample and is right on about half of them (PIPER, section 4.4). Accuracy does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.compare import JUDGED, Block, Comparison, Score
 from eval.compare.figures import (
     LABELS,
+    Part,
     collapse_warning,
     corrected_p,
     gain,
@@ -25,11 +27,12 @@ from eval.compare.figures import (
     with_interval,
     with_star,
 )
+from eval.compare.measures import measure_table
 from eval.compare.published import read_published
 from eval.score.confiqa import MEASURES as MEASURES_OF_CONFIQA
 from eval.score.confiqa import RATIO
 from eval.score.faithfulness import BY_WORDS, REFUSALS
-from eval.score.frame import ALL, AVERAGE, CELLS, GAP
+from eval.score.frame import ALL, AVERAGE, CELLS, GAP, GROUP
 from eval.score.scores import GroupScores, Scores
 from eval.score.statistics import Difference
 
@@ -53,7 +56,7 @@ _JUDGE = (
     "By a judge, percent of answers: the context supports everything in the answer; it says what the gold answer says"
 )
 _PAIRED = (
-    "Paired difference to {}: percentage points with 95 % intervals; p of a paired sign-flip test, in brackets "
+    "Paired difference to {}: percentage points with {}; p of {}, in brackets "
     "corrected for {} (Holm); * where the corrected p is below 0.05"
 )
 _ANSWERS = (
@@ -69,9 +72,9 @@ _CONFIQA = (
     "not the known one and no negation; P_o: it contains the known one; M_R = P_o / (P_c + P_o); In-Acc: it contains "
     "the context's answer; EM: the answer is the context's"
 )
+_TEST = "a sign-flip test"
 _KINDS = (
-    "By what the questions ask for: accuracy (exact match) in percent with 95 % intervals; “Which company …?” asks "
-    "for a company"
+    "By what the questions ask for: accuracy (exact match) in percent with {}; “Which company …?” asks for a company"
 )
 
 
@@ -162,15 +165,55 @@ def _sized(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
 # Tables of a comparison ----------------------------------------------------------------------------------------------
 
 
-def comparison_tables(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
+def comparison_tables(
+    comparison: Comparison, *, groups: bool = True, detail: bool = False, part: Part | None = None
+) -> list[Table]:
     """Return all tables that have a line; those by subset come first if the benchmark is about subsets.
 
     `groups` adds scores by group; `detail` shows intervals and differences for every metric, with both p-values.
+    `part` is the only one to show; UserError if the comparison lacks it.
     """
-    overall = group_tables(comparison, detail=detail) if groups else []
-    overall += faithfulness_tables(comparison, detail=detail)
-    subsets = [*subset_comparison_tables(comparison, detail=detail), *kind_tables(comparison)]
-    return _with_lines([*subsets, *overall] if comparison.is_about_subsets else [*overall, *subsets])
+    if comparison.is_by_measures:
+        if part is not None:
+            raise UserError(f"--part {part}: {comparison.bench} has measures and no parts", "drop it")
+        return _with_lines([measure_table(comparison), seed_table(comparison)])
+    found: dict[Part, list[Table]] = {
+        "subsets": subset_comparison_tables(comparison, detail=detail),
+        "kinds": kind_tables(comparison),
+        "groups": _with_lines(group_tables(comparison, detail=detail)) if groups or part == "groups" else [],
+        "faithfulness": faithfulness_tables(comparison, detail=detail),
+    }
+    if part is not None:
+        if not found[part]:
+            held = ", ".join(name for name, own in found.items() if own)
+            raise UserError(f"--part {part}: {comparison.bench} has none; expected {held}", "name one of these")
+        return found[part]
+    order: Sequence[Part] = ("groups", "faithfulness", "subsets", "kinds")
+    order = get_args(Part) if comparison.is_about_subsets else order
+    return _with_lines([*(table for name in order for table in found[name]), seed_table(comparison)])
+
+
+def seed_table(comparison: Comparison) -> Table:
+    """Return the scores of each seed that the verdicts are about; without rows for single runs."""
+    lines = []
+    for label in comparison.labels:
+        for name, values in main_values(comparison, label).items():
+            lines.append([label, name, *(percent(value) for value in values)])
+    columns = ["run", "score", *(f"seed {seed}" for seed in comparison.seeds)]
+    return Table.of(columns, lines if comparison.seeds else [], f"{comparison.bench}: percent, by seed", keys=2)
+
+
+def main_values(comparison: Comparison, run: str) -> dict[str, list[float]]:
+    """Return what the verdicts are about → its value for each seed: accuracy by subset, or the main score."""
+    if comparison.by_seed is None:
+        return {}
+    own, (block, measure) = comparison.by_seed[comparison.by_seed.run == run], comparison.main
+    if comparison.is_about_subsets and comparison.headline is not None:
+        own = own[(own.part == "subsets") & (own.measure == "accuracy") & (own.dataset == comparison.headline.name[0])]
+        return {str(name): list(values["mean"]) for name, values in own.groupby("subset", sort=False)}
+    part, keys = ("measures", ["measure", "unit"]) if comparison.is_by_measures else ("groups", GROUP)
+    own = own[(own.part == part) & (own[keys] == list(block.name)).all(axis=1) & (own.measure == measure)]
+    return {measure: list(own["mean"])}
 
 
 def group_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
@@ -179,22 +222,27 @@ def group_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]
     return [*scores, label_table(comparison), context_table(comparison)]
 
 
+def _paired(comparison: Comparison, corrected_for: str) -> str:
+    how = comparison.intervals, comparison.test(_TEST)
+    return _PAIRED.format(comparison.labels[0], *how, corrected_for)
+
+
 def _with_lines(tables: Iterable[Table]) -> list[Table]:
     return [table for table in tables if len(table.frame)]
 
 
 def _overview(comparison: Comparison) -> Table:
     first, *others = comparison.labels
-    caption = f"{comparison.bench}: percent with 95 % intervals; mean is that of EM and F1"
+    caption = f"{comparison.bench}: percent with {comparison.intervals}; mean is that of EM and F1"
     if others:
-        caption += f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows "
-        caption += "(Holm), * below 0.05"
+        caption += f"; Δ to {first} in percentage points, paired; p of {comparison.test(_TEST)}, corrected for the "
+        caption += "rows (Holm), * below 0.05"
     return table_of(comparison.labels, _sized(comparison.groups), _OVERVIEW, caption)
 
 
 def score_table(comparison: Comparison) -> Table:
     caption = (
-        f"{comparison.bench}: percent with 95 % intervals; mean is that of EM and F1, and an average is "
+        f"{comparison.bench}: percent with {comparison.intervals}; mean is that of EM and F1, and an average is "
         "that of its relation's rows"
     )
     columns = [*(Column(heading, measure, with_interval) for heading, measure in _METRICS.items()), _UNPARSED]
@@ -203,7 +251,7 @@ def score_table(comparison: Comparison) -> Table:
 
 def gain_table(comparison: Comparison) -> Table:
     """Return the paired differences of each run to the first for every metric; without rows for one run."""
-    caption = _PAIRED.format(comparison.labels[0], "the number of rows")
+    caption = _paired(comparison, "the number of rows")
     gains = changes_of({f"Δ{heading}": (measure, "") for heading, measure in _METRICS.items()}, p_value)
     return table_of(comparison.labels, _sized(comparison.groups), gains, caption)
 
@@ -252,7 +300,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
         gains = changes_of({f"Δ {heading}": (measure, "") for measure, heading in measures.items()}, p_value)
         tables.append(table_of(comparison.labels, named, scores, caption + star))
         if detail:
-            tables.append(table_of(comparison.labels, named, gains, _PAIRED.format(first, "runs and measures")))
+            tables.append(table_of(comparison.labels, named, gains, _paired(comparison, "runs and measures")))
     return _with_lines(tables)
 
 
@@ -264,13 +312,13 @@ def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) ->
     accuracies = [Column(name, "accuracy", with_interval, name) for name in (*names, GAP)]
     has_gap = any(block.score(comparison.labels[0], "accuracy", GAP) for _, block in blocks)
     caption = (
-        f"By subset ({'; '.join(sizes)}): accuracy (exact match) in percent with 95 % intervals"
+        f"By subset ({'; '.join(sizes)}): accuracy (exact match) in percent with {comparison.intervals}"
         f"{'; gap = aligned − conflict' * has_gap}.{_untagged(comparison.untagged)}{_tagged_by(comparison)}"
     )
     changes = changes_of({f"Δ {name}": ("accuracy", name) for name in names}, p_value if detail else corrected_p)
     paired = (
-        f"Paired difference to {comparison.labels[0]} in percentage points with 95 % intervals; p of "
-        f"a sign-flip test, {'in brackets ' * detail}corrected for a dataset's runs and subsets (Holm); * "
+        f"Paired difference to {comparison.labels[0]} in percentage points with {comparison.intervals}; p of "
+        f"{comparison.test(_TEST)}, {'in brackets ' * detail}corrected for a dataset's runs and subsets (Holm); * "
         "where that is below 0.05"
     )
     kinds = [(accuracies, caption), (_HABITS, _ANSWERS), (_OWN_HABITS, _OWN_HABIT), (changes, paired)]
@@ -304,12 +352,14 @@ def kind_tables(comparison: Comparison) -> list[Table]:
         named.append((f"{block.name[0]} ({sizes[ALL]:,}{conflict})", block))
     columns = [Column("accuracy", "accuracy", with_star, ALL), Column("conflict", "accuracy", with_star, "conflict")]
     first, *others = comparison.labels
-    caption = _KINDS + f"; * differs from {first} (corrected p below 0.05)" * bool(others)
+    caption = _KINDS.format(comparison.intervals) + f"; * differs from {first} (corrected p below 0.05)" * bool(others)
     return _with_lines([table_of(comparison.labels, named, columns, caption, "question asks for")])
 
 
 def small_note(comparison: Comparison) -> str:
-    """Return the footnote on subsets that have too few rows to compare; empty without any."""
+    """Return the footnote on subsets that have too few rows to compare, or on what a seed lacks; empty without any."""
+    if comparison.seeds and comparison.left_out:
+        return f"Left out, because not all seeds have them: {', '.join(comparison.left_out)}."
     counts = [
         f"{dataset}, {subset}, {n} row{'s' * (n > 1)}, right: "
         + ", ".join(f"{label} {count}" for label, count in right.items())

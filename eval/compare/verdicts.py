@@ -6,39 +6,63 @@ Both are needed, because a method may trade one for the other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import folded, is_quiet
 from eval.compare.compare import Block, Comparison
-from eval.compare.figures import points, verdict_line
-from eval.compare.measures import measure_table
+from eval.compare.figures import Part, corrected_p, points
+from eval.compare.measures import measures_latex
 from eval.compare.tables import comparison_tables, small_note
 from eval.score.frame import AVERAGE
 from eval.score.statistics import Difference
 
 COMPARED = ("conflict", "aligned")  # what a verdict is about
 MORE, LESS = "uses the context more", "uses the context less"
+SAME, OPEN = "no difference", "not decided"
+_SENTENCES = {  # a verdict → its sentence about a run and the first one
+    MORE: "{run} uses the context more than {first}",
+    LESS: "{run} uses the context less than {first}",
+    SAME: "{run} and {first} do not differ",
+    OPEN: "{run} against {first} is not decided",
+    "conflict higher, aligned lower": "{run} is better than {first} on conflict rows and worse on aligned rows",
+    "conflict higher, aligned not decided": "{run} is better than {first} on conflict rows, aligned rows are open",
+    "aligned lower, conflict not decided": "{run} is worse than {first} on aligned rows, conflict rows are open",
+}
 MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still use the context more
 
 
-def terminal_text(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> str:
-    """Return tables and verdicts; `groups=False` leaves out tables by group if the benchmark is about subsets."""
-    hidden = comparison.is_about_subsets and not groups
+def text_of(
+    comparison: Comparison,
+    form: str = "text",
+    *,
+    groups: bool = True,
+    detail: bool = False,
+    part: Part | None = None,
+    curves: Sequence[Table] = (),
+    lines: Sequence[str] = (),
+) -> str:
+    """Return tables and verdicts, with the `curves` and `lines` of probes; for LaTeX tables alone.
+
+    Args:
+        form: `text` for the terminal, `markdown` with all details, or `latex`.
+        groups: False leaves out tables by group if the benchmark is about subsets.
+    """
+    if form == "latex" and comparison.is_by_measures and part is None:
+        return measures_latex(comparison)
+    is_page, hidden = form == "markdown", comparison.is_about_subsets and not groups and part is None
+    tables = comparison_tables(comparison, groups=is_page or not hidden, detail=is_page or detail, part=part)
+    tables += curves
+    if form == "latex":
+        name = comparison.bench.replace(" ", "-")
+        return "\n".join(latex_table(table, f"{name}-{number}") for number, table in enumerate(tables, start=1))
+    if is_page:
+        return "\n\n".join([*map(Table.markdown, tables), *closing_lines(comparison), *lines]) + "\n"
     parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
-    parts += [table.terminal() for table in tables_of(comparison, groups=not hidden, detail=detail)]
-    return "\n\n".join([*parts, folded("\n".join(closing_lines(comparison, words=not is_quiet())))]).rstrip("\n")
-
-
-def markdown_text(comparison: Comparison) -> str:
-    tables = (table.markdown() for table in tables_of(comparison, detail=True))
-    return "\n\n".join([*tables, *closing_lines(comparison)])
-
-
-def tables_of(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
-    if comparison.is_by_measures:
-        return [measure_table(comparison)]
-    return comparison_tables(comparison, groups=groups, detail=detail)
+    closing = folded("\n".join([*closing_lines(comparison, words=not is_quiet()), *lines]))
+    return "\n\n".join([*parts, *map(Table.terminal, tables), closing]).rstrip("\n") + "\n"
 
 
 def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
@@ -50,7 +74,10 @@ def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Return a line for each run after the first: on its main score, or on subsets if the benchmark is about these."""
+    """Return a sentence for each run after the first: on its main score, or on subsets.
+
+    Decided gains come first, the largest at the top, then decided losses, then what is not decided.
+    """
     by_subset = subset_verdicts(comparison)
     return by_subset if by_subset and comparison.is_about_subsets else [*_main_verdicts(comparison), *by_subset]
 
@@ -65,12 +92,20 @@ def main_change(comparison: Comparison, run: str) -> Difference:
 
 
 def _main_verdicts(comparison: Comparison) -> list[str]:
-    block, measure = comparison.main
-    first, *others = comparison.labels
-    of = f"{block.sizes['']:,} {comparison.unit}"
-    return [
-        verdict_line(f"{label} against {first}: {measure}", main_change(comparison, label), of) for label in others
-    ]
+    measure, (first, *others) = comparison.main[1], comparison.labels
+    changes, lines = {label: main_change(comparison, label) for label in others}, []
+    for label in _in_order({label: change.mean * change.significant for label, change in changes.items()}):
+        change = changes[label]
+        found = f"{label} scores {'higher' if change.mean > 0 else 'lower'} than {first}"
+        found = found if change.significant else f"{label} against {first} is not decided"
+        shown = points(change, star=False, unit=" points")
+        lines.append(f"{found}: {measure} {shown}, p {corrected_p(change)}, {comparison.size}.")
+    return lines
+
+
+def _in_order(decided: Mapping[str, float]) -> list[str]:
+    """Return the runs with the decided differences given: gains, then losses, the largest first, then zeros."""
+    return sorted(decided, key=lambda label: ((decided[label] <= 0) + (decided[label] == 0), -abs(decided[label])))
 
 
 def verdict_words(comparison: Comparison) -> str:
@@ -81,36 +116,41 @@ def verdict_words(comparison: Comparison) -> str:
     margin = f"{100 * MARGIN:g} points"
     size = " and ".join(f"{block.sizes[name]:,} {name}" for name in COMPARED if name in block.sizes)
     aligned = f", and a loss of {margin} on aligned rows is ruled out" if "aligned" in block.sizes else ""
-    about = f"Verdicts are about {size} samples{' (average)' if block.name == (AVERAGE,) else ''}."
+    about = f"Verdicts are about {size} samples{' (average)' if block.name == (AVERAGE,) else ''}"
+    about += f" of each of {len(comparison.seeds)} seeds." if comparison.seeds else "."
     better = f"{MORE.capitalize()}: conflict accuracy is significantly higher{aligned}."
     return f"{about} {better} No difference: {'both intervals are' if aligned else 'its interval is'} within {margin}"
 
 
 def subset_verdicts(comparison: Comparison) -> list[str]:
-    """Return a line for each run after the first; empty without conflict rows."""
-    block = comparison.headline
-    first, *others = comparison.labels
+    """Return a sentence for each run after the first, in the order of `verdicts`; empty without conflict rows."""
+    block, first, lines = comparison.headline, comparison.labels[0], []
     if block is None or "conflict" not in block.sizes:
         return []
-    lines = []
-    for label in others:
-        changes = [f"{name} {points(change, star=False)}" for name, change in subset_changes(block, label).items()]
-        lines.append(f"{label} against {first}: {', '.join(changes)}: {subset_verdict(subset_changes(block, label))}")
+    changes = {label: subset_changes(block, label) for label in comparison.labels[1:]}
+    for label in _in_order({label: _decided(own) for label, own in changes.items()}):
+        found = _SENTENCES[subset_verdict(changes[label])].format(run=label, first=first)
+        shown = [f"{points(own, star=False, unit=' points')} on {name} rows" for name, own in changes[label].items()]
+        lines.append(f"{found}: {', '.join(shown)}.")
     return lines
+
+
+def _decided(changes: dict[str, Difference]) -> float:
+    """Return the difference on conflict rows if a run uses the context more or less, otherwise 0."""
+    return changes["conflict"].mean if subset_verdict(changes) in (MORE, LESS) else 0.0
 
 
 def leader(comparison: Comparison) -> int | None:
     """Return the place of the run with the largest decided gain against the first; None without one."""
     block, gains = comparison.headline, dict[int, float]()
-    by_subset = block is not None and comparison.is_about_subsets and "conflict" in block.sizes
     for place, label in enumerate(comparison.labels[1:], start=1):
-        if by_subset and block is not None:
-            changes = subset_changes(block, label)
-            if subset_verdict(changes) == MORE:
-                gains[place] = changes["conflict"].mean
-        elif (change := main_change(comparison, label)).significant and change.mean > 0:
-            gains[place] = change.mean
-    return max(gains, key=lambda place: gains[place], default=None)
+        if block is not None and comparison.is_about_subsets and "conflict" in block.sizes:
+            gains[place] = _decided(subset_changes(block, label))
+        else:
+            change = main_change(comparison, label)
+            gains[place] = change.mean * change.significant
+    best = max(gains, key=lambda place: gains[place], default=None)
+    return best if best is not None and gains[best] > 0 else None
 
 
 def subset_changes(block: Block, run: str) -> dict[str, Difference]:
@@ -122,10 +162,10 @@ def subset_verdict(changes: dict[str, Difference]) -> str:
     """Return what the changes decide: on conflict rows by the corrected p, on aligned ones by the interval."""
     conflict, aligned = changes["conflict"], changes.get("aligned")
     if all(change.low >= -MARGIN and change.high <= MARGIN for change in changes.values()):
-        return "no difference"
+        return SAME
     aligned_lower = aligned is not None and aligned.significant and aligned.mean < 0
     if not conflict.significant:
-        return "aligned lower, conflict not decided" if aligned_lower else "not decided"
+        return "aligned lower, conflict not decided" if aligned_lower else OPEN
     if conflict.mean < 0:
         return LESS
     if aligned is None or aligned.low >= -MARGIN:

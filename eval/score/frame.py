@@ -250,20 +250,13 @@ def confiqa_ratios(frame: DataFrame, groups: DataFrame, *, seed: int = 0) -> Dat
 
 
 def changes(
-    frame: DataFrame,
-    groups: DataFrame,
-    measures: Collection[str],
-    family: Sequence[str],
-    *,
-    whole: bool = False,
-    seed: int = 0,
+    frame: DataFrame, groups: DataFrame, measures: Collection[str], *, whole: bool = False, seed: int = 0
 ) -> DataFrame:
     """Return each run's paired difference to the first run in each measure and group, over samples that both have.
 
     With `whole`, groups in which a sample lacks the measure have no difference.
 
-    Columns: those that name a group, `measure`, `run`, `change`, `change_low`, `change_high`, `p` (sign-flip test) and
-    `adjusted_p`, corrected together for the rows that share the columns in `family` (Holm).
+    Columns: those that name a group, `measure`, `run`, `change`, `change_low`, `change_high` and `p` (sign-flip test).
     """
     found, first = [], frame.run.iloc[0]
     before: list[NDArray[np.float64]] = []
@@ -278,8 +271,7 @@ def changes(
         if all(map(len, shared)):
             change = paired_average([pair[:, 0] for pair in shared], [pair[:, 1] for pair in shared], seed=seed)
             found.append((*names, change.mean, change.low, change.high, change.p_value))
-    columns = [*_names(groups), "change", "change_low", "change_high", "p"]
-    return with_holm(DataFrame(found, columns=columns), family)
+    return DataFrame(found, columns=[*_names(groups), "change", "change_low", "change_high", "p"])
 
 
 def with_holm(found: DataFrame, family: Sequence[str]) -> DataFrame:

@@ -17,7 +17,7 @@ from eval.compare.figures import with_interval
 from eval.compare.paper import read_table
 from eval.compare.paper_layouts import Layout, own_datasets
 from eval.compare.runs import load_runs
-from eval.compare.verdicts import markdown_text
+from eval.compare.verdicts import text_of
 from eval.score.scores import DatasetSubsets, RunScores, headline
 from eval.score.statistics import Interval
 from eval.sweep.cells import bench_folder, point_scores
@@ -95,7 +95,7 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
         if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
             comparison = compare_results(load_runs(runs, bench))
             written.append(sweep.out / f"{name}.md")
-            write_whole(written[-1], markdown_text(comparison) + "\n")
+            write_whole(written[-1], text_of(comparison, "markdown"))
             written.append(sweep.out / f"{name}.json")
             write_json(written[-1], comparison.to_json())
     for name, table in (sweep.spec.paper_tables or _fitting_tables(sweep, results)).items():

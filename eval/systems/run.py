@@ -15,7 +15,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing, write_whole
 from eval.compare.compare import Comparison, compare_measures, compare_runs
 from eval.compare.runs import distinct_labels
-from eval.compare.verdicts import terminal_text
+from eval.compare.verdicts import text_of
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.passes import EvaluatedModel
 from eval.run.processes import join_processes
@@ -154,7 +154,7 @@ def compare_scored(scored: Sequence[ScoredFile]) -> tuple[Comparison, str]:
     comparison = compare_measures(scored[0].system, {file.label: file.result.measures for file in scored})
     runs = [file.result.as_run(file.file, file.label) for file in scored if isinstance(file.result, RowsResult)]
     runs = runs if len(scored) > 1 else []
-    return comparison, terminal_text(compare_runs(runs) if runs else comparison)
+    return comparison, text_of(compare_runs(runs) if runs else comparison).rstrip("\n")
 
 
 def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:

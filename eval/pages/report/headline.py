@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from d2e_sft.util.table import percent
 from eval.compare.compare import Block, Comparison, Score
 from eval.compare.figures import corrected_p
-from eval.compare.verdicts import LESS, MORE, main_change, subset_changes, subset_verdict
+from eval.compare.verdicts import LESS, MORE, OPEN, main_change, subset_changes, subset_verdict
 from eval.score.frame import AVERAGE, GAP
 from eval.score.statistics import Difference
 
 
 @dataclass(frozen=True)
 class LargeNumber:
-    """A number to show large, with its interval in brackets (empty without one) and what it is about."""
+    """A number to show large, with its interval in brackets (empty without one) and what it is about.
+
+    The `tone` of a decided difference is `gain` or `loss`.
+    """
 
     value: str
     interval: str
     about: str
+    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,9 @@ def headline_of(comparison: Comparison, place: int) -> Headline:
     labels = [comparison.labels[0], comparison.labels[place]] if place else [comparison.labels[0]]
     own = comparison.headline
     if own is not None and comparison.is_about_subsets and "conflict" in own.sizes:
-        return _about_subsets(own, labels)
+        return _about_subsets(own, labels, len(comparison.seeds))
     block, measure = comparison.main
-    by_measures, of = comparison.is_by_measures, f"{block.sizes['']:,} {comparison.unit}"
+    by_measures, of = comparison.is_by_measures, comparison.size
     change = main_change(comparison, labels[-1]) if place else None
     score, where = block.score(labels[-1], measure), f" in {measure}" * by_measures
     assert score is not None
@@ -56,8 +60,8 @@ def headline_of(comparison: Comparison, place: int) -> Headline:
     return Headline(sentence, [*shown, *differences, LargeNumber(f"{block.sizes['']:,}", "", comparison.unit)])
 
 
-def _about_subsets(own: Block, labels: Sequence[str]) -> Headline:
-    n, changes = own.sizes["conflict"], subset_changes(own, labels[-1])
+def _about_subsets(own: Block, labels: Sequence[str], seeds: int) -> Headline:
+    n, of, changes = own.sizes["conflict"], f"{seeds} seeds of " * bool(seeds), subset_changes(own, labels[-1])
     change = changes.get("conflict")
     score = own.score(labels[-1], "accuracy", "conflict")
     if change is None:
@@ -68,9 +72,9 @@ def _about_subsets(own: Block, labels: Sequence[str]) -> Headline:
         often = f"{_points(change, 'more', 'fewer')} of the conflict rows right than {labels[0]}"
         often = often if change.mean else f"as many of the conflict rows right as {labels[0]}"
         verdict = subset_verdict(changes)
-        ends = {MORE: f"it {MORE}", LESS: f"it {LESS}", "not decided": f"not decided with {n:,}"}
+        ends = {MORE: f"it {MORE}", LESS: f"it {LESS}", OPEN: f"not decided with {of}{n:,}"}
         sentence = f"{labels[-1]} answers {often}; {ends.get(verdict, verdict)}"
-    rows = " + ".join(f"{size:,} {name}" for name, size in own.sizes.items())
+    rows = of + " + ".join(f"{size:,} {name}" for name, size in own.sizes.items())
     average = " (average)" * (own.name == (AVERAGE,))
     shown = [
         *_share(f"accuracy on conflict rows{average}", own, labels, "accuracy", "conflict"),
@@ -99,13 +103,14 @@ def _number(name: str, scores: Sequence[Score | None], labels: Sequence[str], un
     known = [score for score in scores if score is not None]
     if len(known) < len(scores):
         return []
-    first = f" ({labels[0]}: {percent(known[0].mean)}{unit})" if len(labels) > 1 else ""
+    others = f"{labels[-1]}: {name} ({labels[0]}: {percent(known[0].mean)}{unit})"
     bounds = f"[{percent(known[-1].low)}, {percent(known[-1].high)}]"
-    return [LargeNumber(percent(known[-1].mean) + unit, bounds, name + first)]
+    return [LargeNumber(percent(known[-1].mean) + unit, bounds, others if len(labels) > 1 else name)]
 
 
 def _difference(name: str, first: str, change: Difference | None) -> list[LargeNumber]:
     if change is None:
         return []
     bounds = f"[{100 * change.low:+z.1f}, {100 * change.high:+z.1f}]"
-    return [LargeNumber(f"{100 * change.mean:+z.1f}", bounds, f"points against {first}, paired: {name}")]
+    tone = ("gain" if change.mean > 0 else "loss") * change.significant
+    return [LargeNumber(f"{100 * change.mean:+z.1f}", bounds, f"points against {first}, paired: {name}", tone)]

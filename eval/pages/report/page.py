@@ -19,15 +19,16 @@ from d2e_sft.util.html import pages
 from d2e_sft.util.table import Table
 from eval.compare.compare import Comparison, compare_results
 from eval.compare.judged import RunPatterns, read_patterns
-from eval.compare.measures import measure_table
 from eval.compare.runs import MeasuredRun, ScoredRun, presented
 from eval.compare.tables import (
+    comparison_tables,
     context_table,
     faithfulness_tables,
     gain_table,
     kind_tables,
     label_table,
     score_table,
+    seed_table,
     small_note,
     subset_comparison_tables,
 )
@@ -80,7 +81,7 @@ def write_report(
     options: ReportOptions | None = None,
     comparison: Comparison | None = None,
 ) -> None:
-    """Write one self-contained HTML page about the runs of `load_results`.
+    """Write one self-contained HTML page about the runs of `load_results`, or of `load_seeds`, seed by seed.
 
     A `comparison` of these runs is used if it exists already. UserError if a file of a run is damaged, or an option
     names an unknown dataset.
@@ -93,27 +94,34 @@ def render_page(
 ) -> str:
     options = options or ReportOptions()
     rows = [run for run in runs if isinstance(run, ScoredRun)]
-    if rows:
-        check_datasets(options.no_texts_of, rows[0])
     comparison = comparison or compare_results(runs)
+    seeds, first = comparison.seeds, [run for run in runs if run.seed == runs[0].seed]  # a run of each label
+    if rows and not seeds:
+        check_datasets(options.no_texts_of, rows[0])
     context: dict[str, Any] = {
         "comparison": comparison,
         "labels": comparison.labels,
-        "headline": headline_of(comparison, leader(comparison) or presented(runs)),
+        "headline": headline_of(comparison, leader(comparison) or presented(first)),
+        "runs": [f"{run.label}, seed {run.seed}" if seeds else run.label for run in runs],
         "verdicts": verdicts(comparison),
+        "verdict_words": verdict_words(comparison),
+        "small_note": small_note(comparison),
         "dots": score_dots(comparison),
-        "title": options.title or f"Results on {comparison.bench}",
+        "title": options.title or (_title(comparison) if rows else f"Results on {comparison.bench}"),
     }
-    if rows:
+    if rows and not seeds:
         context |= _about_rows(rows, comparison, options)
         template = "page.html"
+    elif rows:
+        context |= _about_seeds(rows, comparison)
+        template = "measures.html"
     else:
         measured = [run for run in runs if isinstance(run, MeasuredRun)]
         drawn, of = min(MOST_MEASURES, len(comparison.scores.measure.unique())), comparison.scores.measure.nunique()
-        scores = ReportSection("scores", "Scores", "Scores", tables=[measure_table(comparison)])
+        scores = ReportSection("scores", "Scores", "Scores", tables=comparison_tables(comparison))
         context |= {
             "caption": f"The first {drawn} of {of} measures." * (drawn < of),
-            "sections": [scores, *changed_items(measured, comparison)],
+            "sections": [scores, *([] if seeds else changed_items(measured, comparison))],
             "facts": measured_facts(measured),
         }
         template = "measures.html"
@@ -134,12 +142,9 @@ def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: Repo
     open_parts, by_group = _sections(comparison)
     last = [("samples", "Samples", True), ("errors", "Errors", bool(patterns)), ("curves", "Training", bool(charts))]
     return {
-        "title": options.title or _title(comparison),
         "groups": comparison.groups,
         "averages": any(block.name[0] == AVERAGE for block in comparison.groups),
         "subset_chart": subset_chart(comparison),
-        "verdict_words": verdict_words(comparison),
-        "small_note": small_note(comparison),
         "sections": open_parts,
         "by_group": by_group,
         "contents": [
@@ -163,6 +168,19 @@ def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: Repo
         "facts": run_facts(runs, trainings),
         "instructions": prompts,
         "details": [(run.label, _recipe(run.home)) for run in runs],
+    }
+
+
+def _about_seeds(runs: Sequence[ScoredRun], comparison: Comparison) -> dict[str, Any]:
+    chart = subset_chart(comparison) if comparison.is_about_subsets else None
+    what = "Accuracy (exact match)" if chart else "Mean of exact match and F1"
+    open_parts, by_group = _sections(comparison)
+    scores = ReportSection("seeds", "Seeds", "Scores of each seed", tables=[seed_table(comparison)])
+    return {
+        "dots": chart or score_dots(comparison),
+        "caption": f"{what} with {comparison.intervals}{', cut at 0 and 100. Small dots: seeds' * bool(chart)}.",
+        "sections": [*open_parts, scores, *by_group],
+        "facts": run_facts(runs, [read_training(run.path) for run in runs]),
     }
 
 

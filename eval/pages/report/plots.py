@@ -25,18 +25,17 @@ from d2e_sft.util.html.figures import (
     write_figure,
 )
 from eval.compare.compare import Comparison
-from eval.compare.figures import LABELS
-from eval.compare.tables import shares_of
+from eval.compare.figures import LABELS, Part
+from eval.compare.tables import main_values, shares_of
 from eval.score.frame import ALL, AVERAGE
 from eval.score.statistics import Interval
 
 MOST_MEASURES = 6  # the first measures are the main ones
-_ENDINGS = (".svg", ".png", ".pdf")
 _LINE = 0.36  # inches: the least height of a group, whose name has two lines
 _TITLE = 52  # characters of a title's line at most
 _MAX_POINTS = 200  # per curve; more are invisible at this width and cost bytes
-_SIDE = 6.4  # inches
-_SPACE = 4.6  # percentage points between two names
+_SPACE = 5.5  # percentage points between two names
+_CHARACTER = 1.9  # percentage points that a character of a name takes
 _LEGIBLE = 20  # with more points, names are smaller
 _NOTE_PLACES = ((45.0, 7.0), (72.0, 24.0), (55.0, 32.0), (80.0, 60.0))  # below the diagonal
 
@@ -50,14 +49,24 @@ class Curve(NamedTuple):
     marked: bool = False  # with a dot at each point
 
 
-def check_plot(file: Path) -> None:
-    if file.suffix.lower() not in _ENDINGS:
-        raise UserError(f"--plot {file}: not a kind of picture; expected a name that ends in {', '.join(_ENDINGS)}")
+def write_plot(comparison: Comparison, file: Path, part: Part | None = None) -> None:
+    """Write the picture of a comparison, or of one part of it, in the format that the file's name ends in.
 
-
-def write_plot(comparison: Comparison, file: Path) -> None:
-    """Write a comparison's scores as a picture, in the format that the file's name ends in."""
-    write_figure(scores_figure(comparison), file, dpi=200, salt=comparison.bench)
+    It is conflict against aligned accuracy if the benchmark is about subsets, otherwise dots. UserError if the part
+    has no picture.
+    """
+    points, kinds = subset_points(comparison), comparison.blocks("kinds", "kind")
+    if part == "kinds" and kinds:
+        rows = [[own for run in comparison.labels if (own := kind.score(run, "accuracy", ALL))] for kind in kinds]
+        figure = dot_figure("Accuracy", [kind.name[0] for kind in kinds], comparison.labels, rows)
+    elif points and (part == "subsets" or (part is None and comparison.is_about_subsets)):
+        figure = reading_figure(points, reference=len(points) > 1)
+    elif part in (None, "groups"):
+        figure = scores_figure(comparison)
+    else:
+        drawn = "subsets (aligned and conflict rows), kinds (two or more) and groups"
+        raise UserError(f"--part {part}: {comparison.bench} has no picture of it; there are {drawn}", "write a .tex")
+    write_figure(figure, file, dpi=200, salt=comparison.bench)
 
 
 def score_dots(comparison: Comparison) -> Markup:
@@ -121,10 +130,13 @@ def dot_figure(
 
 
 def error_lengths(scores: Sequence[Interval]) -> list[list[float]]:
-    """Distances from each mean to its bounds, in percentage points, as matplotlib takes them."""
+    """Distances from each mean to its bounds, in percentage points, as matplotlib takes them.
+
+    Bounds are cut at 0 and 100: a t interval over few seeds reaches beyond them, and would leave the frame.
+    """
     # Rounding may put a bound slightly inside the mean; matplotlib rejects negative lengths.
-    below = [max(0.0, 100 * (score.mean - score.low)) for score in scores]
-    above = [max(0.0, 100 * (score.high - score.mean)) for score in scores]
+    below = [max(0.0, 100 * (score.mean - max(0.0, score.low))) for score in scores]
+    above = [max(0.0, 100 * (min(1.0, score.high) - score.mean)) for score in scores]
     return [below, above]
 
 
@@ -231,18 +243,28 @@ def label_shares(comparison: Comparison) -> Markup | None:
 
 
 class ReadingPoint(NamedTuple):
+    """A run, or a group of runs with the (aligned, conflict) accuracy of each seed."""
+
     label: str
     aligned: Interval
     conflict: Interval
+    seeds: Sequence[tuple[float, float]] = ()
 
 
-def subset_chart(comparison: Comparison) -> Markup | None:
-    """The chart of the headline's runs; None if it lacks aligned or conflict rows."""
+def subset_points(comparison: Comparison) -> list[ReadingPoint]:
+    """The points of the headline's runs; none if it lacks aligned or conflict rows."""
     points, block = [], comparison.headline
     for run in comparison.labels if block is not None else ():
         aligned, conflict = (block.score(run, "accuracy", name) for name in ("aligned", "conflict"))  # type: ignore[union-attr]
         if aligned is not None and conflict is not None:
-            points.append(ReadingPoint(run, aligned, conflict))
+            values = main_values(comparison, run)
+            seeds = list(zip(values.get("aligned", ()), values.get("conflict", ()), strict=True))
+            points.append(ReadingPoint(run, aligned, conflict, seeds))
+    return points
+
+
+def subset_chart(comparison: Comparison) -> Markup | None:
+    points = subset_points(comparison)
     return reading_chart(points) if points else None
 
 
@@ -260,7 +282,7 @@ def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> 
 
 @styled
 def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure:
-    figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.93 * WIDTH), layout="constrained")
     axes = figure.add_subplot()
     _prepare(axes, points)
     if reference:
@@ -271,6 +293,8 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
         marked = reference and index == 0
         x, y = 100 * point.aligned.mean, 100 * point.conflict.mean
         colour = COLOURS[index % len(COLOURS)]
+        own = [(100 * aligned, 100 * conflict) for aligned, conflict in point.seeds]
+        axes.plot(*zip(*own, strict=True) if own else ([], []), ".", color=colour, alpha=0.5, zorder=3, clip_on=False)
         axes.errorbar(
             [x],
             [y],
@@ -286,12 +310,16 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
             zorder=4,
             clip_on=False,
         )
-        left = x > 50
-        beside = 100 * point.aligned.low - 2.5 if left else 100 * point.aligned.high + 2.5  # outside the interval
+        name = f"{point.label} (reference)" if marked else point.label
+        (below,), (above,) = error_lengths([point.aligned])
+        left, room = x > 50, _CHARACTER * len(name)
+        place = (x - below - 2.5 if left else x + above + 2.5, height)  # outside the interval
+        if room > (place[0] if left else 100 - place[0]):  # no room there: above the interval
+            place = (x + (-2.5 if left else 2.5), height + (4 if height < 90 else -4))
         axes.annotate(
-            f"{point.label} (reference)" if marked else point.label,
+            name,
             (x, y),
-            xytext=(beside, height),
+            xytext=place,
             ha="right" if left else "left",
             va="center",
             fontsize=size,
@@ -309,7 +337,7 @@ def _prepare(axes: Axes, points: Sequence[ReadingPoint]) -> None:
     axes.fill_between([0, 100], [0, 100], color="#f3f4f6", zorder=0, linewidth=0)
     axes.plot([0, 100], [0, 100], color="#888888", linewidth=1, linestyle="--", zorder=1)
     quiet: dict[str, Any] = {"color": "#666666", "fontsize": 9, "zorder": 2}
-    axes.text(17, 19, "no gap: aligned = conflict", rotation=45, ha="center", va="center", **quiet)
+    axes.text(30, 33, "no gap: aligned = conflict", rotation=45, ha="center", va="center", **quiet)
     apart = {  # the note stands where it is farthest from any point
         (x, y): min(abs(y - 100 * p.conflict.mean) + abs(x - 100 * p.aligned.mean) / 4 for p in points)
         for x, y in _NOTE_PLACES

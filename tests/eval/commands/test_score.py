@@ -87,7 +87,7 @@ def test_several_files_are_compared_with_names_a_plot_and_latex(tmp_path: Path) 
     files = [save_answers(tmp_path / f"{name}.csv", right) for name, right in (("one", 2), ("two", 5))]
     more = ("--plot", tmp_path / "p.svg", "--latex", tmp_path / "t.tex", "--json", tmp_path / "s.json")
     printed = output_of("score", "wiqa", *files, "--gold", gold, "--names", "A,B", *more)
-    assert "B against A: accuracy +50.0" in printed
+    assert "B against A is not decided: accuracy +50.0 points" in printed
     assert r"B & \textbf{83.3}" in (tmp_path / "t.tex").read_text()
     assert (tmp_path / "p.svg").read_text().count("accuracy") == 4
     content = json.loads((tmp_path / "s.json").read_text())
@@ -103,7 +103,7 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(tmp_path: Path) ->
         output_of("score", "wiqa", answers, "--gold", gold, "--out", tmp_path / name)
         assert (tmp_path / name / "eval" / "wiqa" / f"{name}.csv").is_file()
     runs = (tmp_path / "one", tmp_path / "two")
-    assert "two against one: accuracy +50.0" in output_of("compare", *runs)
+    assert "two against one is not decided: accuracy +50.0 points" in output_of("compare", *runs)
     assert "Δ to two" in output_of("compare", *runs, "--reference", "two", "--wide", "--json", tmp_path / "c.json")
     assert json.loads((tmp_path / "c.json").read_text())["labels"] == ["two", "one"]
 
@@ -134,7 +134,7 @@ def test_a_system_has_a_table_of_its_measures(tmp_path: Path) -> None:
     assert balanced(printed(*runs, "--format", "latex"))
     printed(*runs, "--out", tmp_path / "t.json")
     assert json.loads((tmp_path / "t.json").read_text())["labels"] == ["sft", "d2e"]
-    assert "d2e against sft: accuracy +50.0" in printed(*runs, "--format", "text")
+    assert "d2e against sft is not decided: accuracy +50.0 points" in printed(*runs, "--format", "text")
     folder = save_result(run(tmp_path / "run"), accuracy([1, 0]))  # rows are shown unless the system is named
     assert "PIPER" not in printed(folder, "--bench", "wiqa")
     assert "accuracy" in printed(folder, "--bench", "wiqa")

@@ -256,7 +256,7 @@ def test_small_subsets_are_counted_and_do_not_hide_the_result_on_the_others(tmp_
     assert found.small_subsets == {("habit", "aligned", 19): {"sft": 2, "d2e": 2}}
     assert not found.is_about_subsets, "20 of 77 rows"
     printed = output_of("compare", tmp_path / "sft", tmp_path / "d2e", "--json", tmp_path / "c.json")
-    order = ["all (77)", "By subset (habit 20 conflict)", "d2e against sft: mean", "d2e against sft: conflict +20.0"]
+    order = ["all (77)", "By subset (habit 20 conflict)", "d2e against sft is not decided: mean", "+20.0 points ["]
     assert [printed.index(part) for part in order] == sorted(printed.index(part) for part in order)
     assert "fewer than 20): habit, aligned, 19 rows, right: sft 2, d2e 2." in printed
     assert json.loads((tmp_path / "c.json").read_text())["small_subsets"][0]["right"] == {"sft": 2, "d2e": 2}

@@ -14,7 +14,7 @@ from eval.compare.compare import Comparison, Score, compare_measures, compare_re
 from eval.compare.lm_eval import holds_samples, read_samples_folder
 from eval.compare.measures import measure_scores, measures_latex
 from eval.compare.runs import load_measured, load_runs, reference_first
-from eval.compare.verdicts import terminal_text, verdicts
+from eval.compare.verdicts import text_of, verdicts
 from eval.score.measures import MEASURES_FILE, measure, read_measures, shares, write_measures
 from eval.score.statistics import holm, paired_average
 from tests.eval.compare.rows import accuracy, save_result
@@ -109,15 +109,15 @@ FOUND = compare_measures("wiqa", {"a_1": accuracy(WRONG), "b & c": accuracy(RIGH
 
 
 def test_a_measure_is_a_block_and_a_verdict_follows() -> None:
-    text = terminal_text(FOUND)
+    text = text_of(FOUND)
     for part in ("accuracy (40)", "a_1    25.0 [", "b & c  75.0 [", "+50.0 ["):
         assert part in text
     (verdict,) = verdicts(FOUND)
-    assert verdict.startswith("b & c against a_1: accuracy +50.0 [")
-    assert verdict.endswith("p <0.001: higher with 40 questions")
+    assert verdict.startswith("b & c scores higher than a_1: accuracy +50.0 points [")
+    assert verdict.endswith("p <0.001, 40 questions.")
     undecided = compare_measures("wiqa", {"a": accuracy(RIGHT), "b": accuracy([*RIGHT[1:], 1.0])})
-    assert verdicts(undecided)[0].endswith("not decided with 40 questions")
-    alone = terminal_text(compare_measures("wiqa", {"a": accuracy(RIGHT)}))
+    assert verdicts(undecided)[0].startswith("b against a is not decided: ")
+    alone = text_of(compare_measures("wiqa", {"a": accuracy(RIGHT)}))
     assert not {"Δ", "against"} & set(alone.split()), "one result has scores, but no differences"
 
 

@@ -12,7 +12,7 @@ from eval.compare.compare import Comparison, compare_runs
 from eval.compare.figures import collapse_warning, with_interval
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables, score_tables, subset_tables
-from eval.compare.verdicts import markdown_text, terminal_text, verdicts
+from eval.compare.verdicts import text_of, verdicts
 from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
@@ -43,25 +43,25 @@ def compared(tmp_path: Path, *names: str) -> Comparison:
 def test_the_terminal_has_every_runs_scores_and_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     comparison = compared(tmp_path, "base", "a-run-with-a-name-that-is-much-longer-than-others", "third")
-    printed = terminal_text(comparison)
+    printed = text_of(comparison)
     assert max(map(len, printed.splitlines())) <= 100
     for block in comparison.groups:
         assert f"({block.sizes['']:,})" in printed
         assert all(with_interval(block.score(run, "mean")) in printed for run in comparison.labels)
-    assert "third against base: mean +66.7 [" in printed
+    assert "third scores higher than base: mean +66.7 points [" in printed
 
 
 def test_rows_that_no_run_was_scored_on_are_counted(tmp_path: Path) -> None:
     rows = [prediction(number, True) for number in range(6)]
     runs = load_runs([make_run(tmp_path / name, rows) for name in ("a", "b")])
-    assert "bad row" not in terminal_text(compare_runs(runs))
+    assert "bad row" not in text_of(compare_runs(runs))
     runs = [replace(run, scores=run.scores.model_copy(update={"bad_rows": 2})) for run in runs]
-    assert "2 bad rows of mini are in no score" in terminal_text(compare_runs(runs))
+    assert "2 bad rows of mini are in no score" in text_of(compare_runs(runs))
 
 
 def test_markdown_has_the_intervals_and_differences_of_every_metric(tmp_path: Path) -> None:
     comparison = compared(tmp_path, "a|b", "better")
-    text = markdown_text(comparison)
+    text = text_of(comparison, "markdown")
     for block in comparison.groups:
         assert all(with_interval(block.score(run, "f1")) in text for run in comparison.labels)
     assert "Δset accuracy" not in text
@@ -108,14 +108,14 @@ def test_free_answers_have_a_table_of_faithfulness_with_refusals_where_a_context
 
 def test_a_verdict_says_higher_or_not_decided_and_one_run_has_none(tmp_path: Path) -> None:
     (line,) = verdicts(compared(tmp_path, "base", "better"))
-    assert line.startswith("better against base: mean +33.3 [")
-    assert line.endswith("p <0.001: higher with 120 samples")
+    assert line.startswith("better scores higher than base: mean +33.3 points [")
+    assert line.endswith("p <0.001, 120 samples.")
     rows = [prediction(n, n % 2 == 0) for n in range(20)]
     runs = load_runs([make_run(tmp_path / name, rows) for name in ("one", "two")])
-    assert verdicts(compare_runs(runs))[0].endswith("not decided with 20 samples")
+    assert verdicts(compare_runs(runs))[0].startswith("two against one is not decided: mean +0.0 points [")
     alone = compare_runs(runs[:1])
     assert verdicts(alone) == []
-    assert "Δ" not in terminal_text(alone)
+    assert "Δ" not in text_of(alone)
 
 
 GOLD = {"positive": 0.5, "negative": 0.5}
@@ -162,9 +162,8 @@ def test_subsets_have_a_row_a_run_with_accuracies_gap_and_verdict(runs: list[Pat
     assert [changes[place].split()[0] for place in (1, 3, 4)] == ["+12.5", "+35.0", "<0.001"]
     output = output_of("compare", *runs, "--json", tmp_path / "tagged.json")
     assert all(cell in output for cell in (*scores, *answers, *changes))
-    first, second = output.splitlines()[-2:]
-    assert (first.endswith(": uses the context less"), second.endswith(": uses the context more")) == (True, True)
-    assert first.startswith("d2e against sft: conflict -40.0 [-")
+    gain = output.index("teacher uses the context more than sft: +35.0 points [+")
+    assert gain < output.index("d2e uses the context less than sft: -40.0 points [-"), "gains come first"
     rows = json.loads((tmp_path / "tagged.json").read_text())["scores"]
     own = {(r["subset"], r["measure"]): r for r in rows if r["part"] == "subsets" and r["run"] == "teacher"}
     assert own["gap", "accuracy"]["mean"] == pytest.approx(0.225)
@@ -173,12 +172,12 @@ def test_subsets_have_a_row_a_run_with_accuracies_gap_and_verdict(runs: list[Pat
 
 def test_options_choose_the_reference_the_subset_and_how_much_is_shown(runs: list[Path]) -> None:
     output = output_of("compare", *runs)
-    assert "teacher against d2e: conflict +75.0" in output_of("compare", *runs, "--reference", "d2e")
+    assert "+75.0 points [" in output_of("compare", *runs, "--reference", "d2e")
     assert "gap" not in output_of("compare", *runs, "--subset", "conflict")
     assert "habit, temporal, qa (80)" not in output, "tables by group are shown with --groups"
     for option in ("--groups", "--wide"):
         assert "habit, temporal, qa (80)" in output_of("compare", *runs, option)
     quiet = output_of("compare", *runs, "--quiet")
     assert {line for line in quiet.splitlines() if line[:4] in ("sft ", "d2e ")} <= {*output.splitlines()}
-    assert "d2e against sft: conflict " in quiet
+    assert "d2e uses the context less than sft: " in quiet
     assert ("gap = aligned − conflict" in output, "gap = aligned" in quiet) == (True, False)

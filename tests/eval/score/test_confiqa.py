@@ -10,7 +10,7 @@ import pytest
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
 from eval.compare.tables import confiqa_table, score_tables
-from eval.compare.verdicts import terminal_text
+from eval.compare.verdicts import text_of
 from eval.score.confiqa import confiqa_measures
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
@@ -86,7 +86,7 @@ def test_the_average_of_three_parts_stands_next_to_published_values(
     assert (p_c.split()[0], p_o.split()[0]) == ("58.3", "25.0"), "the means of 75, 50, 50 and of 25, 50, 0"
     assert ("published by OCC-RAG", "OCC-RAG-0.6B", "–", "–", "5.2", "79.9", "–") in lines
     monkeypatch.delenv("COLUMNS")
-    printed = terminal_text(compare_runs(load_runs(runs)))
+    printed = text_of(compare_runs(load_runs(runs)))
     assert "published by OCC-RAG" in printed
     assert max(map(len, printed.splitlines())) <= 100
     alone = compare_runs(load_runs([make_run(tmp_path / "qa", [row for row in RIGHT if row.dataset == "confiqa_qa"])]))

@@ -327,7 +327,7 @@ def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
     ]
     runs = load_measured(paths)
     page = render_page(runs)
-    assert "&lt;b&gt;d2e against sft: accuracy +25.0 [" in page
+    assert "&lt;b&gt;d2e against sft is not decided</b> accuracy +25.0 points [" in page
     assert "&lt;b&gt;d2e scores 25.0 points higher in accuracy than sft; not decided with 4 questions." in page
     assert re.findall(r'<span class="large">(.*?)</span>', page) == ["75.0 %", "+25.0", "4"]
     assert page.index('<p class="headline">') < page.index("<svg") < page.index("<h2>Scores</h2>")
