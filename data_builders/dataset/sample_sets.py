@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from d2e_sft.util.answers import answer_key, look_alikes, option_key, visible_text
 from d2e_sft.util.errors import UserError
@@ -32,6 +33,8 @@ def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
     UserError if the path does not exist, the folder has none of the splits, or a row is bad.
     """
     files = files_of(path, splits)
+    for file in () if path.is_dir() else files:
+        refuse_foreign(file)
     name = path.resolve().name if path.is_dir() else path.stem
     return SampleSet(name, [sample for file in files for sample in read_samples(file)])
 
