@@ -101,17 +101,17 @@ def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, floa
     return result, time.perf_counter() - start
 
 
-def unslowed_seconds(act: Callable[[], object], device: torch.device) -> float:
-    """Return a call's seconds on the device, on the CPU without the time in which other programs held it up.
+def unslowed_seconds(act: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Return a call's seconds on the device, on the CPU without waiting for other programs, and those of the clock.
 
-    There it is the larger of two processor times: this thread's, and the process's divided by torch's threads.
-    Neither exceeds the clock's time.
+    On the CPU the first is the larger of two processor times: this thread's, and the process's divided by torch's
+    threads. Neither exceeds the clock's time. Threads that wait for one without a processor still take some of it.
     """
     thread, process = time.thread_time(), time.process_time()
-    _, seconds = timed(act, device)
+    _, clock = timed(act, device)
     if device.type != "cpu":
-        return seconds
-    return max(time.thread_time() - thread, (time.process_time() - process) / torch.get_num_threads())
+        return clock, clock
+    return max(time.thread_time() - thread, (time.process_time() - process) / torch.get_num_threads()), clock
 
 
 @contextmanager

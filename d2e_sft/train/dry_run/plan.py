@@ -36,7 +36,6 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 
 DRAWS = 32  # micro-batches whose tokens are averaged
-_ENOUGH_S = 10.0  # no further micro-batch is timed after this
 _NO_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]"  # scripts
 _PIECES = rf"{_NO_BLANKS}| ?(?:(?!{_NO_BLANKS})\p{{L}}){{1,7}}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]|\s+"
 _START, _END, _UNKNOWN = "<|start|>", "<|end|>", "<|unknown|>"
@@ -44,6 +43,7 @@ _TEMPLATE = (
     "{% for message in messages %}" + _START + "{{ message['role'] }}\n{{ message['content'] }}" + _END + "\n"
     "{% endfor %}{% if add_generation_prompt %}" + _START + "assistant\n{% endif %}"
 )
+_ENOUGH_S = 10.0  # after two micro-batches, no further one is timed after this
 
 
 class DrawnSamples(NamedTuple):
@@ -59,11 +59,15 @@ class DrawnSamples(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """Seconds (`unslowed_seconds`), and peak bytes, on this machine's device."""
+    """Seconds (`unslowed_seconds`), and peak bytes, on this machine's device.
+
+    A micro-batch's are those of the fastest one, by its tokens: other programs only make them slower.
+    """
 
     per_micro_batch: float
     per_step: float  # the optimiser's own part
     micro_batches: int  # timed
+    slowed: float = 1.0  # the clock's time of them all, divided by `unslowed_seconds`
     peak: int | None = None  # on a CPU the growth of the process, with its weights; None if not measurable
 
     def of_run(self, steps: Steps, cut: float = 1.0) -> float:
@@ -136,7 +140,7 @@ class Plan:
             memory = PeakMemory()
         model.to(device).train()
 
-        def run(batch: dict[str, Any]) -> float:
+        def run(batch: dict[str, Any]) -> tuple[float, float]:
             act = partial(forward_backward, model, model_inputs(batch, device), train.precision, device)
             seconds = unslowed_seconds(act, device)
             bar.update()
@@ -144,11 +148,13 @@ class Plan:
 
         first, *others = [*self.batches, *self.batches][:4]
         run(first)  # a warm-up
-        seconds, tokens, measured = 0.0, 0, 0
+        found = list[tuple[float, float]]()
         for batch in others:
-            seconds, tokens, measured = seconds + run(batch), tokens + batch["input_ids"].numel(), measured + 1
-            if seconds > _ENOUGH_S:
+            found.append(run(batch))
+            if len(found) > 1 and sum(seconds for seconds, _ in found) > _ENOUGH_S:
                 break
+        per_token = min(one / batch["input_ids"].numel() for (one, _), batch in zip(found, others, strict=False))
+        slowed = sum(clock for _, clock in found) / sum(seconds for seconds, _ in found)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, fused=True)
 
@@ -157,12 +163,12 @@ class Plan:
             optimizer.step()
 
         step()  # makes the moments
-        per_step = unslowed_seconds(step, device)
+        per_step = unslowed_seconds(step, device)[0]
         run(self.heaviest)  # last, while gradients and moments are in memory
         peak = None if memory is None else int(memory.peak_mb() * 2**20)
         if peak is not None and device.type == "cpu":  # the process held them before
             peak += sum(tensor.untyped_storage().nbytes() for tensor in (*model.parameters(), *model.buffers()))
-        return Speed(seconds / tokens * self.average_tokens[0], per_step, measured, peak)
+        return Speed(per_token * self.average_tokens[0], per_step, len(found), slowed, peak)
 
 
 def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> DrawnSamples:

@@ -32,6 +32,7 @@ _TO_FIT = (
     "to make it fit: train.gradient_checkpointing=true, a smaller train.per_device_train_batch_size or "
     "train.micro_batch_tokens, an adapter (model.lora={}), model.dtype=bfloat16 under it, or more --processes"
 )
+_BUSY = 1.3  # the clock's time by processor time, above which other programs disturbed a measurement
 _CANNOT = (RuntimeError, NotImplementedError, TypeError)  # of `estimate_memory`
 
 
@@ -266,6 +267,8 @@ def _time_lines(plan: Plan, speed: Speed | None) -> list[str]:
     ]
     if on_cpu:
         lines.append("this is processor time: the run takes longer while other programs use the processors")
+    if speed.slowed > _BUSY:
+        lines.append(f"they do now (the clock's time is {speed.slowed:.1f} ×), so the estimate may be too high")
     if plan.steps.processes > 1:
         lines.append(f"the total is this machine's time divided by {plan.steps.processes} processes (linear scaling)")
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,18 @@ def test_what_cannot_be_measured_is_estimated(recipe_file: Path, monkeypatch: py
     text = shown(recipe_file, where=Where())
     assert "not measured: a micro-batch does not fit cpu" in section(text, "time")
     assert "activations" in section(text, "memory per device")
+
+
+def test_a_micro_batch_that_other_programs_slowed_is_not_extrapolated(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = chain([(1.0, 1.0), (60.0, 180.0), (2.0, 6.0)], repeat((1.0, 1.0)))  # the first is a warm-up
+    monkeypatch.setattr("d2e_sft.train.dry_run.plan.unslowed_seconds", lambda act, device: next(times))
+    text = section(shown(recipe_file, where=Where()), "time")
+    (seconds,) = re.findall(r"a micro-batch ([\d.]+) s", text)
+    assert 1 < float(seconds) < 4
+    assert "over 2 micro-batches" in text
+    assert "they do now (the clock's time is 3.0 ×)" in text
 
 
 @pytest.mark.parametrize(("model", "shape"), [("Qwen/Qwen3-0.6B-Base", "qwen3-0.6b"), ("someone/name", "qwen3-4b")])
