@@ -66,7 +66,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
 
 def check_address(arguments: Namespace, options: ServeOptions) -> None:
     """Raise UserError if vLLM's options have another address than ours, or what our middleware checks."""
-    ours = {"host": options.host, "port": options.port, "api_key": None, "allowed_origins": ["*"]}
+    ours = {"host": options.host, "port": options.port, "api_key": None, "allowed_origins": None}
     changed = [
         f"--{name.replace('_', '-')}"
         for name, value in ours.items()
