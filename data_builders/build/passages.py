@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import EventSample, Split
@@ -59,6 +58,8 @@ class Passages:
     """The different contexts of a dataset's split, found by similarity."""
 
     def __init__(self, rows: Sequence[EventSample]) -> None:
+        from scipy.sparse import csr_array  # takes long to import
+
         self.texts = list(dict.fromkeys(row.context for row in rows if row.context.strip()))
         self._stems = [stems(text) for text in self.texts]
         self._columns = {stem: at for at, stem in enumerate(sorted(set().union(*self._stems)))}
