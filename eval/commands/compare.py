@@ -97,12 +97,13 @@ def compare(
     """
     ending = (out.suffix.lower() if out else "") or ".txt"
     check_ending(f"--out {out}", ending, (*_FORMS, *PICTURES, ".json"))
-    from eval.compare.compare import compare_results  # imports pandas
+    loaded = [] if seeds else load_results(runs, bench)  # a wrong name is refused before pandas is imported
+    from eval.compare.compare import compare_results
     from eval.compare.reading import onset_table, plateau_table, probed, verdicts
     from eval.compare.seeds import compare_seeds, load_seeds
     from eval.compare.verdicts import text_of
 
-    loaded = reference_first((load_seeds if seeds else load_results)(runs, bench), reference)
+    loaded = reference_first(loaded or load_seeds(runs, bench), reference)
     if strict:
         decoding_of_runs(loaded).refuse()
     comparison = (compare_seeds if seeds else compare_results)(only_subset(loaded, subset) if subset else loaded)

@@ -12,7 +12,6 @@ import click
 from d2e_sft.config.options import decoder_option
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import RELATIONS, WORDED, EventSample
-from d2e_sft.util.startup import preload
 from eval.commands.eval_options import eval_options, launch_if_asked, launch_options
 from eval.run.options import EvalOptions
 
@@ -89,7 +88,6 @@ def predict(
       d2e predict runs/d2e questions.csv --out answers.csv
       d2e predict runs/d2e new.jsonl --mapping mine.yaml --out answers.parquet --dtype auto
     """
-    preload("torch")
     from eval.run.predict import check_ending, trained_relation
     from eval.run.predict import predict as answer
 

@@ -86,6 +86,7 @@ def report(
         raise UserError(
             f"--{of_samples[0].replace('_', '-')}: a page of --seeds holds no samples", "drop one of the two"
         )
+    loaded = [] if seeds else load_results(runs, bench)  # a wrong name is refused before these are imported
     from eval.compare.compare import compare_results  # imports pandas
     from eval.compare.judged import read_patterns
     from eval.compare.seeds import compare_seeds, load_seeds
@@ -94,7 +95,7 @@ def report(
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 
-    loaded = reference_first((load_seeds if seeds else load_results)(runs, bench), reference)
+    loaded = reference_first(loaded or load_seeds(runs, bench), reference)
     if strict:
         decoding_of_runs(loaded).refuse()
     rows = [run for run in loaded if isinstance(run, ScoredRun) and not seeds]

@@ -14,7 +14,6 @@ from d2e_sft.config.options import Number
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.signals import on_sigterm
-from d2e_sft.util.startup import preload
 from d2e_sft.util.table import Table
 from eval.commands.eval_options import eval_options
 from eval.run.options import EvalOptions
@@ -97,7 +96,6 @@ def tag(
     if not overwrite:
         _refuse_tagged(data, rows)
     samples = [row for split_rows in rows.values() for row in split_rows]
-    preload("torch")
     from eval.run.habits import ClosedBook, TagRule, tagged_by_questions
 
     if model is None:
