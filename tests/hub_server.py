@@ -217,7 +217,7 @@ def running_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """The same for fixtures of a wider scope."""
     with HubServer() as server:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
-        monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", server.url)  # made when it was first imported
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # keeps the address of its first use
         template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
