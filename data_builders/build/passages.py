@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from d2e_sft.util.answers import contains
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from data_builders.build.choosing import Build
+from data_builders.build.swapping import reasons
 from data_builders.dataset.sample_sets import is_answerable, source_of
 from data_builders.text.words import stems
 
@@ -71,33 +73,35 @@ class Passages:
         self._weights = np.log1p(len(self.texts) / np.maximum(counts, 1))  # rare words weigh more
         self._asked = {(row.question, row.context) for row in rows}
 
-    def beside(self, row: EventSample, count: int, chance: random.Random) -> list[str]:
-        """Return up to `count` passages that do not answer the row's question, the most similar first.
+    def beside(self, row: EventSample, chance: random.Random) -> Iterator[str]:
+        """Yield the passages that do not answer the row's question, the most similar first.
 
         Similar is what shares rare words with the question. Among equals chance decides, so that no passage means by
         itself that there is no answer.
         """
-        asked, found = stems(row.question), list[str]()
+        asked = stems(row.question)
         topic = asked & stems(row.context) if is_answerable(row) else asked
         query = np.zeros(len(self._columns))
         query[[self._columns[stem] for stem in asked if stem in self._columns]] = 1.0
         similar = self._has @ (query * self._weights)
         drawn = np.array(chance.sample(range(len(self.texts)), len(self.texts)))
-        for at in drawn[np.argsort(-similar[drawn], kind="stable")] if count else ():
-            if len(found) == count:
-                break
+        for at in drawn[np.argsort(-similar[drawn], kind="stable")]:
             is_about_it, text = topic <= self._stems[at], self.texts[at]
             if not is_about_it and not any(contains(text, answer) for answer in row.answers):
-                found.append(text)
-        return found
+                yield text
 
-    def instead(self, row: EventSample, chance: random.Random) -> str | None:
-        """Return the most similar passage with which the row's question was not asked yet; None without one."""
-        for text in self.beside(row, len(self.texts), chance):
+    def instead(self, row: EventSample, distractors: int, chance: random.Random) -> list[str]:
+        """Return passages in the place of the row's context, with distractors; empty if its question has none left.
+
+        With one of them, the most similar that is possible, the question was not asked yet.
+        """
+        passed, found = list[str](), self.beside(row, chance)
+        for text in found:
             if (row.question, text) not in self._asked:
                 self._asked.add((row.question, text))
-                return text
-        return None
+                return [text, *islice(chain(passed, found), distractors)]
+            passed.append(text)
+        return []
 
 
 def put_passages(build: Build) -> None:
@@ -106,19 +110,18 @@ def put_passages(build: Build) -> None:
     UserError if a wanted share gives no row, or if no row gets a distractor.
     """
     options = build.options
-    shares = {"unanswerable": options.unanswerable, "unanswerable-test": options.unanswerable_test}
+    shares = {"train": options.unanswerable, "test": options.unanswerable_test}
     for option, split in UNANSWERABLE.items():
-        if shares[option] and split not in build.rows:
-            _require_some(option, shares[option], {})
+        if shares[split] and split not in build.rows:
+            _require_some(option, shares[split], {})
     lacking = Counter[str]()
     for split in list(build.rows) if any(shares.values()) or options.distractors else ():
-        option = next(name for name, of in UNANSWERABLE.items() if of == split) if split != "dev" else ""
-        share, rows = shares.get(option, 0.0), build.rows[split]
+        share, rows = shares.get(split, 0.0), build.rows[split]
         placed, done = dict[int, list[EventSample]](), dict[str, Withheld]()
         for name in dict.fromkeys(map(source_of, rows)):
             places = [place for place, row in enumerate(rows) if source_of(row) == name]
             own = [rows[place] for place in places]
-            passages = Passages(own)  # of the same split: no context of training is tested on
+            passages = Passages(own)  # no context of training is tested on
             chance = build.options.random(f"{name}/{split}/passages")
             instead, done[name] = _withhold(own, share, passages, options.distractors, chance)
             refusal = _refusal_of(build, name)
@@ -128,12 +131,13 @@ def put_passages(build: Build) -> None:
                 placed[place] = kept + ([_unanswerable(row, found, refusal)] if found else [])
         build.rows[split] = [row for place in range(len(rows)) for row in placed[place]]
         if share:
+            option = next(name for name, changed in UNANSWERABLE.items() if changed == split)
             _require_some(option, share, done)
             counts = {name: withheld.describe() for name, withheld in done.items()}
             build.parts[option] = {"share": share, "datasets": counts}
             build.warnings += [
                 f"{name} {split}: only {some.made:,} of {some.wanted:,} rows became unanswerable "
-                f"({_reasons(some.refused)})"
+                f"({reasons(some.refused)})"
                 for name, some in done.items()
                 if some.made < some.wanted
             ]
@@ -153,10 +157,8 @@ def _withhold(
         if withheld.made == withheld.wanted:
             break
         reason = _reason_against(row)
-        if not reason and (first := passages.instead(row, chance)):
+        if not reason and (found := passages.instead(row, distractors, chance)):
             withheld.made += 1
-            others = passages.beside(row, 1 + distractors, chance) if distractors else []
-            found = [first, *(text for text in others if text != first)][: 1 + distractors]
             chance.shuffle(found)
             instead[row.id] = found
         else:
@@ -194,7 +196,9 @@ def _unanswerable(row: EventSample, found: Sequence[str], refusal: str) -> Event
 
 def _among(row: EventSample, passages: Passages, count: int, chance: random.Random) -> EventSample:
     """The row with its context at a random place among `count` passages; as it is if there are none, or for nli."""
-    found = passages.beside(row, count, chance) if count and row.format != "nli" and row.context.strip() else []
+    if not count or row.format == "nli" or not row.context.strip():
+        return row
+    found = list(islice(passages.beside(row, chance), count))
     if not found:
         return row
     before = chance.randint(0, len(found))
@@ -212,13 +216,13 @@ def _refusal_of(build: Build, name: str) -> str:
 def _require_some(option: str, share: float, done: dict[str, Withheld]) -> None:
     if any(one.made for one in done.values()):
         return
-    rows, reasons = sum(one.rows for one in done.values()), sum((one.refused for one in done.values()), Counter[str]())
-    why = _reasons(reasons) or (
+    rows, refused = sum(one.rows for one in done.values()), sum((one.refused for one in done.values()), Counter[str]())
+    why = reasons(refused) or (
         "the share is less than one row" if rows else f"there are no {UNANSWERABLE[option]} rows"
     )
     raise UserError(
         f"--{option} {share:g}: none of {rows:,} rows became unanswerable ({why})",
-        remedy="raise the share" if rows and not reasons else "drop it, or build data with free answers and contexts",
+        remedy="raise the share" if rows and not refused else "drop it, or build data with free answers and contexts",
     )
 
 
@@ -236,7 +240,3 @@ def _record_distractors(build: Build, lacking: Counter[str]) -> None:
         for split, n in rows.items()
         if lacking[split]
     ]
-
-
-def _reasons(refused: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common())

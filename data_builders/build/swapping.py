@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
@@ -53,7 +54,7 @@ def _swap(build: Build, option: str, share: float) -> None:
                 rows[place] = row
     if not any(done.swapped for done in swaps.values()):
         refused = sum((done.refused for done in swaps.values()), Counter[Refusal]())
-        why = _reasons(refused) or ("the share is less than one row" if rows else f"there are no {split} rows")
+        why = reasons(refused) or ("the share is less than one row" if rows else f"there are no {split} rows")
         problem = f"--{option} {share:g}: nothing was swapped in {len(rows):,} rows ({why})"
         raise UserError(problem, remedy=_remedy(refused))
     if split == "test":
@@ -67,7 +68,7 @@ def warn_of_swaps(build: Build) -> None:
     for split, swaps in build.swaps.items():
         for name, done in swaps.items():
             if done.swapped < done.wanted:
-                count = f"only {done.swapped:,} of {done.wanted:,} rows could be swapped ({_reasons(done.refused)})"
+                count = f"only {done.swapped:,} of {done.wanted:,} rows could be swapped ({reasons(done.refused)})"
                 build.warnings.append(f"{name} {split}: {count}")
         for name, done in swaps.items():
             least = max(_FREQUENT, done.wanted * _FREQUENT_SHARE)
@@ -127,5 +128,6 @@ def _remedy(refused: Counter[Refusal]) -> str:
     )
 
 
-def _reasons(refused: Counter[Refusal]) -> str:
-    return ", ".join(f"{count:,} {reason.value}" for reason, count in refused.most_common())
+def reasons(refused: Mapping[Refusal, int] | Mapping[str, int]) -> str:
+    """Return the reasons why rows were refused, with their numbers, the most frequent first."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in Counter[str](refused).most_common())

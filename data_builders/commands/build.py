@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, get_args
 
 import click
@@ -32,6 +33,8 @@ _FOR_TRAINING = (
 
 _SHOWN_HABITS = 3
 _POOLS = {"lists": "built-in lists", "dataset": "your data", "options": "the row's options", "model": "a model"}
+
+_share_option = partial(click.option, metavar="SHARE", type=Number(0, 1), default=0.0)
 
 
 @click.command()
@@ -82,19 +85,13 @@ _POOLS = {"lists": "built-in lists", "dataset": "your data", "options": "the row
     help="Leave out training samples that are in this benchmark file or build folder; may be repeated. "
     f"{PIPER_10K.name} never overlaps with {' and '.join(PIPER_10K.disjoint_from)}.",
 )
-@click.option(
+@_share_option(
     "--swap",
-    metavar="SHARE",
-    type=Number(0, 1),
-    default=0.0,
     help="Replace the answer by another entity of its kind, also in the contexts, in this share of each dataset's "
     "training rows (0 to 1), where that makes sense.",
 )
-@click.option(
+@_share_option(
     "--swap-test",
-    metavar="SHARE",
-    type=Number(0, 1),
-    default=0.0,
     help="Add a copy with another entity to this share of each dataset's test rows, where that makes sense: "
     "d2e eval then reports the habit gap.",
 )
@@ -109,19 +106,13 @@ _POOLS = {"lists": "built-in lists", "dataset": "your data", "options": "the row
     metavar="NAME",
     help="A model that proposes answers for rows without another: a folder, a Hub name or builtin:….",
 )
-@click.option(
+@_share_option(
     "--unanswerable",
-    metavar="SHARE",
-    type=Number(0, 1),
-    default=0.0,
     help="Give this share of each dataset's training rows (0 to 1) the context of another row, one that does not "
     "answer the question, and a refusal as the answer.",
 )
-@click.option(
+@_share_option(
     "--unanswerable-test",
-    metavar="SHARE",
-    type=Number(0, 1),
-    default=0.0,
     help="Add such a copy to this share of each dataset's test rows: d2e eval then reports refusals.",
 )
 @click.option("--refusal", metavar="TEXT", default="", help=f"Answer of these rows. [default: {REFUSAL}]")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import partial
 from itertools import pairwise
 
@@ -36,7 +36,7 @@ class Pool(StrEnum):
     MODEL = "model"
 
 
-class Refusal(Enum):
+class Refusal(StrEnum):
     """The reason why a sample is not swapped."""
 
     LABEL = "the answer is a label"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +11,7 @@ import click
 from d2e_sft.util.files import PICTURES, check_ending, write_json, write_whole
 from eval.compare.decoding import decoding_of_runs
 from eval.compare.figures import Part
-from eval.compare.runs import load_results, only_subset, reference_first
+from eval.compare.runs import MeasuredRun, ScoredRun, load_results, only_subset, reference_first
 
 _FORMS = {".tex": "latex", ".md": "markdown", ".txt": "text"}
 seeds_option = click.option(
@@ -18,6 +19,24 @@ seeds_option = click.option(
     is_flag=True,
     help="Compare over seeds: each RUN is a pattern in quotes, such as 'runs/sft-*', of runs that differ in the seed.",
 )
+
+
+def load_compared(
+    runs: Sequence[Path], bench: str | None, reference: str | None, *, seeds: bool, strict: bool
+) -> list[ScoredRun | MeasuredRun]:
+    """Read runs or, with `seeds`, groups of them; UserError if one cannot be read, or decoding differs and `strict`.
+
+    A wrong name of a run is refused before pandas is imported.
+    """
+    if seeds:
+        from eval.compare.seeds import load_seeds  # imports pandas
+
+        loaded = reference_first(load_seeds(runs, bench), reference)
+    else:
+        loaded = reference_first(load_results(runs, bench), reference)
+    if strict:
+        decoding_of_runs(loaded).refuse()
+    return loaded
 
 
 @click.command()
@@ -97,15 +116,12 @@ def compare(
     """
     ending = (out.suffix.lower() if out else "") or ".txt"
     check_ending(f"--out {out}", ending, (*_FORMS, *PICTURES, ".json"))
-    loaded = [] if seeds else load_results(runs, bench)  # a wrong name is refused before pandas is imported
+    loaded = load_compared(runs, bench, reference, seeds=seeds, strict=strict)
     from eval.compare.compare import compare_results
     from eval.compare.reading import onset_table, plateau_table, probed, verdicts
-    from eval.compare.seeds import compare_seeds, load_seeds
+    from eval.compare.seeds import compare_seeds
     from eval.compare.verdicts import text_of
 
-    loaded = reference_first(loaded or load_seeds(runs, bench), reference)
-    if strict:
-        decoding_of_runs(loaded).refuse()
     comparison = (compare_seeds if seeds else compare_results)(only_subset(loaded, subset) if subset else loaded)
     content, reading = comparison.to_json(), probed(loaded) if part is None else None
     curves = {} if reading is None else {"until it reads": onset_table(reading), "plateau": plateau_table(reading)}

@@ -9,9 +9,8 @@ from click.core import ParameterSource
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import folded, is_quiet, say
-from eval.commands.compare import seeds_option
-from eval.compare.decoding import decoding_of_runs
-from eval.compare.runs import ScoredRun, load_results, reference_first
+from eval.commands.compare import load_compared, seeds_option
+from eval.compare.runs import ScoredRun
 
 _OF_SAMPLES = ("browse", "samples", "no_texts", "no_texts_of")  # options
 
@@ -86,18 +85,15 @@ def report(
         raise UserError(
             f"--{of_samples[0].replace('_', '-')}: a page of --seeds holds no samples", "drop one of the two"
         )
-    loaded = [] if seeds else load_results(runs, bench)  # a wrong name is refused before these are imported
+    loaded = load_compared(runs, bench, reference, seeds=seeds, strict=strict)
     from eval.compare.compare import compare_results  # imports pandas
     from eval.compare.judged import read_patterns
-    from eval.compare.seeds import compare_seeds, load_seeds
+    from eval.compare.seeds import compare_seeds
     from eval.compare.verdicts import closing_lines
     from eval.pages.report.page import ReportOptions, write_report  # imports matplotlib
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 
-    loaded = reference_first(loaded or load_seeds(runs, bench), reference)
-    if strict:
-        decoding_of_runs(loaded).refuse()
     rows = [run for run in loaded if isinstance(run, ScoredRun) and not seeds]
     if no_texts_of and not rows:
         raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {loaded[0].folder.name} holds no texts", "drop it")
