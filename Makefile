@@ -103,9 +103,10 @@ $(VENV)/.ready-bench: $(READY_DEV)
 	@$(PIP) --quiet --editable '.[bench]'
 	@touch $@
 
-bench: $(VENV)/.ready-bench  ## measure each task beside what a user would take instead (runs/bench; 40 minutes, resumable)
-	$(BIN)/d2e bench all --out runs/bench
-	$(BIN)/python docs/performance_table.py runs/bench
+bench: $(VENV)/.ready-bench  ## measure training beside TRL, and decoding beside transformers (runs/bench)
+	$(BIN)/d2e bench train --trl --contexts 200 --samples 4 --unshared-samples 4 --json runs/bench/train.json
+	$(BIN)/d2e bench train --trl --objective prefer --contexts 200 --samples 2 --json runs/bench/prefer.json
+	$(BIN)/d2e bench decode --prompts 400 --batches 1,8 --new-tokens 32 --json runs/bench/decode.json
 
 lint: setup-dev  ## style
 	$(BIN)/ruff check .

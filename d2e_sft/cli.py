@@ -84,8 +84,6 @@ _LENT = {
     "closed_book": ("eval.run.habits", "closed_book"),
     "guess_habits": ("data_builders.quality.context_free", "guess_habits"),
     "open_rewriting": ("data_builders.build.writing", "open_rewriting"),
-    "RefinerOptions": ("data_builders.refine.rules", "RefinerOptions"),
-    "refine_samples": ("data_builders.refine.rules", "refine_samples"),
     "read_questions": ("data_builders.own_data.questions", "read_questions"),
 }
 

@@ -1,17 +1,13 @@
-"""`d2e bench decode` and `d2e bench samples`: what debiased decoding costs.
+"""`d2e bench decode`: what debiased decoding costs, beside plain decoding and transformers' guidance, or in vLLM.
 
-`decode` compares it with plain decoding and transformers' guidance, or inside vLLM. All engines decode the same random
-prompts greedily without a stop token, so all run the same number of steps. `samples` compares batches with refill on a
-file of samples. On a CPU its times are of the processor, so that other work on the machine counts less.
+All engines decode the same random prompts greedily without a stop token, so all run the same number of steps.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
 import torch
@@ -19,18 +15,12 @@ import torch
 from d2e_sft.bench.harness import Measurement, Row, in_turns, open_model
 from d2e_sft.bench.train import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample
-from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding.generation import generate, sample_pairs, stop_token_ids
+from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import TokenPair, finished, token_pairs
-from d2e_sft.model.loading import load_model
-from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import say
 
 ALPHA = 0.5  # guidance_scale 2
-Variants = Mapping[str, Callable[[], list[list[int]]]]
 
 
 def bench_decoding(
@@ -124,10 +114,9 @@ _PEERS = {"plain": "transformers_plain", "debiased": "guidance"}
 
 
 def decoding_engines(
-    model: Any, pairs: Sequence[TokenPair], new_tokens: int, *, compiled: bool = False, of_transformers: Any = None
-) -> Variants:
-    """Return the four engines on these prompts; `of_transformers` is the model that transformers' engines take."""
-    theirs = model if of_transformers is None else of_transformers
+    model: Any, pairs: Sequence[TokenPair], new_tokens: int, *, compiled: bool = False
+) -> Mapping[str, Callable[[], list[list[int]]]]:
+    """Return the four engines on these prompts."""
 
     def ours(alpha: float) -> list[list[int]]:
         decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens, compiled=compiled)
@@ -135,7 +124,7 @@ def decoding_engines(
 
     def transformers(**options: Any) -> list[list[int]]:
         ids = torch.tensor([list(pair.original) for pair in pairs], device=model.device)
-        output = theirs.generate(
+        output = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
@@ -159,50 +148,3 @@ def decoding_engines(
         "guidance": guidance,
         "transformers_plain": transformers,
     }
-
-
-# Variant of `d2e bench samples` → whether weights are reordered, and the batch size; the first is the reference.
-SAMPLE_VARIANTS: Mapping[str, tuple[bool, int | None]] = {
-    "batches of 16, torch's layers": (False, 16),
-    "batches of 16": (True, 16),
-    "refilled": (True, None),
-}
-
-
-def bench_samples(name: str, samples: Sequence[EventSample], decoding: DecodingConfig, repeats: int) -> list[Row]:
-    """Decode the samples in every variant, see `answer_rows`; UserError if the model cannot be loaded."""
-    loaded = load_model(name)
-    models = {False: loaded.model.eval(), True: ready_to_decode(load_model(name).model, "cpu")}
-    encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
-    pairs, stop_ids = sample_pairs(encoder, samples), stop_token_ids(models[False], encoder.end_of_turn)
-
-    def decode(variant: str) -> list[list[int]]:
-        say(variant, err=True)
-        reordered, batch_size = SAMPLE_VARIANTS[variant]
-        how = replace(decoding, batch_size=batch_size)
-        outputs = generate(models[reordered], None, pairs, how, stop_ids=stop_ids)
-        return [output.tokens for output in finished(outputs)]
-
-    variants = {variant: partial(decode, variant) for variant in SAMPLE_VARIANTS}
-    return answer_rows(variants, pairs, repeats, models[True].device)
-
-
-def answer_rows(variants: Variants, pairs: Sequence[TokenPair], repeats: int, device: torch.device) -> list[Row]:
-    """Run variants that answer the prompts of all samples in turns; returns a row for each.
-
-    Rates are per second of the processor, on a GPU of the clock. `same` is the share of answers that equal the first
-    variant's token for token.
-    """
-    *_, measured = in_turns(variants, repeats, device, warm_up=device.type != "cpu")
-    first = next(iter(measured.values()))
-    prompts = sum(len(pair.original) + len(pair.imagined or ()) for pair in pairs)
-    rows = []
-    for variant, measurement in measured.items():
-        seconds, answers = statistics.median(measurement.seconds), measurement.result
-        rates = {
-            "samples_per_s": round(len(answers) / seconds, 3),
-            "tokens_per_s": round((prompts + len([*chain(*answers)])) / seconds, 1),
-        }
-        facts = {"variant": variant, "samples": len(answers), "same": measurement.same_as(first)}
-        rows.append({**measurement.row({"first": first}, **facts), **rates})
-    return rows

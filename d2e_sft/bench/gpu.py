@@ -6,20 +6,26 @@ does not fit the memory or the time is listed as skipped. A rehearsal runs tiny 
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from d2e_sft.bench.decode import answer_rows, bench_decoding, random_pairs
-from d2e_sft.bench.harness import Report, Row, open_model, rows_table, versions
+from d2e_sft.bench.decode import bench_decoding, random_pairs
+from d2e_sft.bench.harness import Row, in_turns, open_model, rows_table
 from d2e_sft.bench.peers import trl_is_missing
 from d2e_sft.bench.train import PREFIX, QUESTION, bench_training, synthetic_rows
 from d2e_sft.config.decoding import DecodingConfig
@@ -31,8 +37,12 @@ from d2e_sft.model.device import timed, usable_device
 from d2e_sft.model.shapes import SHAPES, Work, random_model
 from d2e_sft.train.dry_run.cards import CARDS
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
 from d2e_sft.util.table import Table
+from d2e_sft.util.terminal import say
 
+Cases = Mapping[str, Callable[[], Iterable[Row]]]
+_PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "triton")
 _CONTEXTS = 8  # contexts of a sample that the refiner scores
 _ENDS = 8  # every eighth token of the vocabulary ends an answer, so that answers of random weights differ in length
 
@@ -60,6 +70,52 @@ REHEARSAL = GpuSizes(
     training={"tiny": (3, 30)}, batches=(2,), prompt=PREFIX + QUESTION + 20, new_tokens=4, repeats=2,
     precision="float32", evaluated=66, refined=2,
 )  # fmt: skip
+
+
+@dataclass
+class Report:
+    """The rows of several cases; `facts` say what the figures depend on, `skipped` why a case was not measured."""
+
+    facts: dict[str, Any]
+    date: str = ""
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> list[str]:
+        """Return the cases that ended in an error, such as engines that disagree on the loss."""
+        return [case for case, reason in self.skipped.items() if reason.startswith("failed")]
+
+    def measure(self, cases: Cases, seconds: float, file: Path | None) -> None:
+        """Measure the cases, and write the file after each; no case starts after `seconds`."""
+        started = time.monotonic()
+        for name, case in cases.items():
+            is_over = time.monotonic() - started >= seconds
+            outcome = f"the {seconds:.0f} s were over" if is_over else attempt(case)
+            self.seconds = round(time.monotonic() - started, 1)
+            self.date = datetime.now(UTC).date().isoformat()
+            if isinstance(outcome, str):
+                self.skipped[name] = outcome
+            else:
+                self.rows[name] = outcome
+            say(f"{name}: {self.skipped.get(name, 'measured')} ({self.seconds:.0f} s)", err=True)
+            if file is not None:
+                write_json(file, asdict(self))
+
+
+def attempt(case: Callable[[], Iterable[Row]]) -> list[Row] | str:
+    """Return a case's rows, or why it could not be measured."""
+    try:
+        return list(case())
+    except torch.OutOfMemoryError:
+        return "out of memory"
+    except Exception as error:  # a compiler, a driver or another library may raise anything
+        return f"failed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 @dataclass(frozen=True)
@@ -103,7 +159,7 @@ def bench_gpu(*, file: Path | None, seconds: float, shapes: Sequence[str] = (), 
     device = torch.device("cpu") if wanted == "cpu" else usable_device()
     sizes = _sizes(device, shapes, rehearse or wanted == "cpu")
     peaks = measure_peaks(device)
-    packages = versions("torch", "transformers", "accelerate", "peft", "trl", "triton")
+    packages = {name: version(name) for name in _PACKAGES if find_spec(name) is not None}
     report = Report({**vars(peaks), "python": platform.python_version(), "versions": packages})
     missing = trl_is_missing()
     if missing is not None:
@@ -133,7 +189,7 @@ class _GpuBench:
     device: torch.device
     peaks: Peaks
 
-    def cases(self) -> dict[str, Callable[[], Iterable[Row]]]:
+    def cases(self) -> Cases:
         """Return training and decoding for all shapes, the others for the first one."""
         shapes = list(self.sizes.training)
         trl, first = not trl_is_missing(), shapes[0]
@@ -200,8 +256,25 @@ class _GpuBench:
         return model, model.config.get_text_config().vocab_size
 
     def _answers(self, task: str, shape: str, variants: Any, pairs: Sequence[TokenPair]) -> Iterator[Row]:
-        for row in answer_rows(variants, pairs, 2, self.device):
-            yield {"shape": shape, "case": task, **row, "dtype": self.sizes.precision}
+        """Run variants that answer all prompts in turns; yields a row for each.
+
+        Rates are per second of the clock, on a CPU of the processor. `same` is the share of answers that equal the
+        first variant's token for token.
+        """
+        *_, measured = in_turns(variants, 2, self.device, warm_up=self.device.type != "cpu")
+        first = next(iter(measured.values()))
+        prompts = sum(len(pair.original) + len(pair.imagined or ()) for pair in pairs)
+        for variant, measurement in measured.items():
+            seconds, answers = statistics.median(measurement.seconds), measurement.result
+            facts = {"variant": variant, "samples": len(answers), "same": measurement.same_as(first)}
+            yield {
+                "shape": shape,
+                "case": task,
+                **measurement.row({"first": first}, **facts),
+                "samples_per_s": round(len(answers) / seconds, 3),
+                "tokens_per_s": round((prompts + len([*chain(*answers)])) / seconds, 1),
+                "dtype": self.sizes.precision,
+            }
 
     def _decode(self, shape: str, batch: int) -> Iterator[Row]:
         sizes = self.sizes

@@ -1,37 +1,25 @@
-"""What a user would take instead: TRL's trainers, transformers' `generate`, lm-evaluation-harness, `datasets`.
+"""What a user would take instead of the training here: a step of TRL's trainers.
 
-Written as such a user would write them, so nothing of this project is imported. `python peers.py train|answer MODEL
-ROWS OUT` is a user's whole script: one step of TRL's SFTTrainer with LoRA, or one answer by transformers. MODEL is a
-folder, and ROWS a file of rows with story, ask and place.
+Written as such a user would write it, so nothing of this project is imported.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-Messages = list[dict[str, str]]
 Tokens = Mapping[str, Any]
-REFINING = "Copy the sentences of the text that help to answer the question, and nothing else."
 _IGNORE = -100  # label of a token without loss
 _LOSS_TYPES = {"dpo": "sigmoid", "ipo": "ipo", "hinge": "hinge"}  # our forms by TRL's names
 
 
-def is_missing(*packages: str) -> str | None:
-    """Return which package is not installed, or None."""
-    return next((f"{name} is not installed" for name in packages if find_spec(name) is None), None)
-
-
 def trl_is_missing() -> str | None:
     """Return why TRL's trainers are not available, or None."""
-    if missing := is_missing("trl", "datasets"):
-        return missing
+    if missing := [name for name in ("trl", "datasets") if find_spec(name) is None]:
+        return f"{missing[0]} is not installed"
     try:
         from trl import DPOTrainer, SFTConfig, SFTTrainer  # noqa: F401
     except (ImportError, RuntimeError) as error:  # a dependency has another version
@@ -156,108 +144,3 @@ def _tokenizer() -> Any:
 
     words = Tokenizer(WordLevel({"<pad>": 0, "<end>": 1}, unk_token="<pad>"))
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<end>")
-
-
-def answer_one_by_one(
-    model: Any, tokenizer: Any, prompts: Sequence[Messages], new_tokens: int, without_context: Sequence[Messages] = ()
-) -> list[str]:
-    """Answer conversations in a loop over `generate`, by guidance of scale 2 if they are given without contexts, too.
-
-    Guidance of this scale chooses the tokens of α = 0.5.
-    """
-    import torch
-
-    def encoded(messages: Messages) -> Any:
-        options: dict[str, Any] = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
-        return tokenizer.apply_chat_template(messages, **options).to(model.device)
-
-    answers = []
-    for place, messages in enumerate(prompts):
-        inputs, guidance = encoded(messages), {}
-        if without_context:
-            negative = encoded(without_context[place])
-            guidance = {
-                "guidance_scale": 2.0,
-                "negative_prompt_ids": negative["input_ids"],
-                "negative_prompt_attention_mask": negative["attention_mask"],
-            }
-        with torch.inference_mode():
-            output = model.generate(**inputs, do_sample=False, max_new_tokens=new_tokens, **guidance)
-        answers.append(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
-    return answers
-
-
-def best_options_by_harness(
-    model: Any, tokenizer: Any, prompts: Sequence[Messages], options: Sequence[Sequence[str]]
-) -> list[int]:
-    """Return the likeliest option of each prompt, by lm-evaluation-harness' `hf` model in batches of 16."""
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
-
-    harness = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=16)
-    texts = [tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False) for turns in prompts]
-    pairs = [(text, option) for text, listed in zip(texts, options, strict=True) for option in listed]
-    requests = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(pairs)]
-    scores = iter(harness.loglikelihood(requests, disable_tqdm=True))
-    logprobs = [[next(scores)[0] for _ in listed] for listed in options]
-    return [max(range(len(row)), key=row.__getitem__) for row in logprobs]
-
-
-def build_with_datasets(files: Sequence[Path], folder: Path) -> int:
-    """Read, word, filter and write rows by Hugging Face `datasets`; returns how many are left.
-
-    It uses no cache, neither refines contexts nor checks rows, and writes no manifest.
-    """
-    from datasets import concatenate_datasets, disable_progress_bars, load_dataset
-
-    disable_progress_bars()
-    with tempfile.TemporaryDirectory() as cache:
-        parts = []
-        for file in files:
-            rows = load_dataset("json", data_files=str(file), split="train", cache_dir=cache)
-            seen: set[str] = set()
-            rows = rows.filter(lambda row, seen=seen: not (row["id"] in seen or seen.add(row["id"])))
-            parts.append(
-                rows.map(lambda row: {"prompt": f"{row['story']}\n\n{row['ask']}", "answers": [row["place"]]})
-            )
-        whole = concatenate_datasets(parts)
-        whole.to_parquet(folder / "test.parquet")
-        return len(whole)
-
-
-def train(model: str, rows: str, out: str) -> None:
-    import torch
-    from datasets import load_dataset
-    from peft import LoraConfig
-    from trl import SFTConfig, SFTTrainer
-
-    def worded(row: dict[str, Any]) -> dict[str, Any]:
-        question = {"role": "user", "content": f"{row['story']}\n\n{row['ask']}"}
-        return {"prompt": [question], "completion": [{"role": "assistant", "content": row["place"]}]}
-
-    data = load_dataset("json", data_files=rows, split="train")
-    config = SFTConfig(
-        output_dir=out, max_steps=1, per_device_train_batch_size=8, save_strategy="no", report_to="none",
-        gradient_checkpointing=False, disable_tqdm=True, use_cpu=not torch.cuda.is_available(),
-    )  # fmt: skip
-    adapter = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
-    trainer = SFTTrainer(
-        model=model, args=config, train_dataset=data.map(worded, remove_columns=data.column_names), peft_config=adapter
-    )
-    trainer.train()
-    trainer.save_model()
-
-
-def answer(model: str, rows: str, out: str) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    with open(rows, encoding="utf-8") as file:
-        row = json.loads(next(file))
-    tokenizer, loaded = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
-    question = [{"role": "user", "content": f"{row['story']}\n\n{row['ask']}"}]
-    (text,) = answer_one_by_one(loaded, tokenizer, [question], 16)
-    Path(out).write_text(json.dumps({"output": text}) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    {"train": train, "answer": answer}[sys.argv[1]](*sys.argv[2:])

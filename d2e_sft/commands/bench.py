@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig
 from d2e_sft.config.options import Lengths, Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
@@ -112,37 +111,6 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
     _report(rows, json_file)
 
 
-@bench.command("samples")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_MODEL
-@click.option("--alpha", type=Number(0, MAX_ALPHA), default=0.5, show_default=True, help="Debias ratio.")
-@_count("--samples", 96, "Samples, at equal distances in the file.")
-@_count("--new-tokens", 64, "Longest answer, in tokens.")
-@_REPEATS
-@_JSON
-def decode_samples(
-    file: Path, model: str, *, alpha: float, samples: int, new_tokens: int, repeats: int, json_file: Path | None
-) -> None:
-    """Compare variants of decoding a file of samples, as `d2e eval` does in float32 on a CPU.
-
-    \b
-    batches of 16, torch's layers  a batch begins when the one before has ended
-    batches of 16                  the same, with weights in oneDNN's order
-    refilled                       prompts enter as soon as others have ended (what `d2e eval` does)
-
-    The variants take turns; times are the processor's and medians.
-
-    Example: d2e bench samples data/piper/test.jsonl --repeats 3 --json bench.json
-    """
-    from d2e_sft.bench.decode import bench_samples
-    from d2e_sft.data.sample import read_samples
-
-    taken = read_samples(file)
-    taken = taken[:: max(len(taken) // samples, 1)][:samples]
-    rows = bench_samples(model, taken, DecodingConfig(alpha=alpha, max_new_tokens=new_tokens), repeats)
-    _report(rows, json_file)
-
-
 @bench.command("gpu")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="runs/gpu", show_default=True)
 @click.option("--shapes", help="Names separated by commas. [default: four, from 135M to 7B parameters]")
@@ -173,53 +141,12 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
     write_whole(out / "bench-gpu.md", gpu_text(report, Table.markdown) + "\n")
     click.echo(folded(gpu_text(report, Table.terminal)))
     click.echo(f"wrote {file} and bench-gpu.md")
-    _refuse_failed("gpu", report.failed)
-
-
-@bench.command("all")
-@_MODEL
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="runs/bench", show_default=True)
-@click.option("--parts", metavar="NAME,...", default="", help="Only these. [default: all]")
-@click.option("--minutes", type=Number(0.1), default=38.0, show_default=True, help="No part begins after this time.")
-@click.option("--rehearse", is_flag=True, help="Use tiny sizes, one turn each.")
-@click.pass_obj
-def all_tasks(lent: Any, model: str, *, out: Path, parts: str, minutes: float, rehearse: bool) -> None:
-    """Measure each task beside what a user would take instead, as one table.
-
-    \b
-    training    a step of plain SFT (TRL's SFTTrainer) and of D²E-SFT (a forward per view)
-    preference  a step of DPO (TRL's DPOTrainer)
-    decoding    an answer, plain and debiased (transformers' generate, with guidance)
-    suite       an evaluated suite, generated (a loop over generate), by likelihood (lm-eval)
-    build       a built suite (datasets)
-    refined     a refined context (a language model that is asked)
-    start       a process to one trained step (a script with TRL), one to an answer (transformers)
-
-    Both sides take turns in one process. Rows are generated, so nothing is downloaded. OUT/bench.json is written after
-    each part: the same command resumes, and a complete table is measured again. The ratio is of processor time, since
-    other work on a machine changes the clock more. A peer that is not installed is named
-    (pip install 'd2e-sft[bench,lm-eval]').
-
-    Example: d2e bench all --out runs/bench
-    """
-    from d2e_sft.bench.table import FILE, FULL, REHEARSAL, TableBench, bench_all, table_of
-
-    out.mkdir(parents=True, exist_ok=True)
-    report = bench_all(TableBench(model, REHEARSAL if rehearse else FULL, out, lent), minutes, _names(parts))
-    table = table_of(report)
-    write_whole(out / "bench.md", table.markdown() + "\n")
-    click.echo(table.terminal())
-    click.echo(f"wrote {out / FILE} and bench.md")
-    _refuse_failed("all", report.failed)
+    if report.failed:
+        raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons are listed above")
 
 
 def _names(listed: str) -> list[str]:
     return [name.strip() for name in listed.split(",")] if listed else []
-
-
-def _refuse_failed(verb: str, failed: Sequence[str]) -> None:
-    if failed:
-        raise UserError(f"d2e bench {verb}: {', '.join(failed)} failed", "the reasons are listed above")
 
 
 def _report(rows: Sequence[Any], file: Path | None) -> None:

@@ -83,12 +83,10 @@ def save(outcomes: Sequence[Outcome]) -> None:
 
     Each row has its date and machine, since a run may include only some attacks.
     """
-    from d2e_sft.bench.table import machine  # imports torch
-
     kept: dict[str, Any] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {"attacks": []}
     rows = {row["name"]: row for row in kept["attacks"]}
     command = "make attack" + ("" if tries_asked() == "all" else f" TRIES={tries_asked()}")
-    measured = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "command": command}
+    measured = {"date": datetime.now(UTC).date().isoformat(), "machine": _machine(), "command": command}
     rows |= {outcome.name: {**asdict(outcome), **measured} for outcome in outcomes}
     ordered = sorted(rows.values(), key=lambda row: (row["group"], row["name"]))
     RESULTS.write_text(json.dumps({"attacks": ordered}, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -96,6 +94,15 @@ def save(outcomes: Sequence[Outcome]) -> None:
     _, found, after = rest.partition(_END)
     assert found, f"{PAGE}: the marks of the table are missing"
     PAGE.write_text(f"{before}{_BEGIN}\n\n{table(ordered)}\n\n{_END}{after}", "utf-8")
+
+
+def _machine() -> str:
+    """Return the cores of the processor, as the table names them."""
+    from d2e_sft.model.device import cpu_has_bfloat16  # imports torch
+
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return f"{os.cpu_count()} cores of {name}{', bfloat16 in hardware' if cpu_has_bfloat16() else ''}"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

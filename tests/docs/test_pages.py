@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from functools import cache
 from importlib import metadata
@@ -16,8 +15,6 @@ import yaml
 from markdown.extensions.toc import slugify
 from packaging.utils import canonicalize_name
 
-from d2e_sft.bench.harness import Report
-from d2e_sft.bench.table import table_of
 from d2e_sft.data.sample import write_samples
 from tests.d2e_sft.train.test_messages import ROWS
 from tests.docs.commands import (
@@ -172,12 +169,6 @@ def test_the_table_of_the_readme_is_of_the_rows_that_are_kept() -> None:
     rows = script("habit_pictures").front_rows()
     assert len(rows) == 3
     assert [row for row in rows if f"| {row} |" not in readme] == []
-
-
-def test_the_page_has_the_table_of_the_figures_that_are_kept() -> None:
-    writer = script("performance_table")
-    report = Report(**json.loads(writer.RESULTS.read_text("utf-8")))
-    assert table_of(report).markdown() in writer.PAGE.read_text("utf-8")
 
 
 def pins(file: str) -> dict[str, str]:

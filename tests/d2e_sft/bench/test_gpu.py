@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,20 +26,26 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_failure_ends_only_its_own_case_and_the_status_is_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*args: Any, **options: Any) -> Iterator[dict[str, Any]]:
-        raise RuntimeError("no kernel")
+        raise RuntimeError("no kernel\nand a long trace")
+
+    def too_large(*args: Any, **options: Any) -> Iterator[dict[str, Any]]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
     def decoded(*args: Any, **options: Any) -> list[dict[str, Any]]:
         return [{"prompt": 180, "batch": 2, "variant": "debiased", "clock_ms": 2.0}]
 
     monkeypatch.setattr(gpu, "bench_training", failing)
-    monkeypatch.setattr(gpu, "answer_rows", failing)
+    monkeypatch.setattr(gpu, "in_turns", too_large)
     monkeypatch.setattr(gpu, "bench_decoding", decoded)
     with pytest.raises(UserError, match=r"training, tiny, .* failed"):
         run(["bench", "gpu", "--rehearse", "--out", str(tmp_path)])
     text = (tmp_path / "bench-gpu.md").read_text()
     assert "skipped: training, TRL: trl is not installed" in text
-    assert text.count("failed: RuntimeError: no kernel") == 5
+    assert text.count("failed: RuntimeError: no kernel\n") == 3
+    assert text.count("out of memory") == 2
     assert "| tiny" in text, "the decoding that was measured"
+    kept = json.loads((tmp_path / "bench-gpu.json").read_text())
+    assert [row["variant"] for row in kept["rows"]["decoding, tiny, batch 2"]] == ["debiased"]
 
 
 def test_d2e_device_decides_where_it_rehearses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +58,7 @@ def test_d2e_device_decides_where_it_rehearses(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(gpu, "bench_training", training)
     monkeypatch.setattr(gpu, "bench_decoding", lambda *args, **options: [])
-    monkeypatch.setattr(gpu, "answer_rows", lambda *args, **options: [])
+    monkeypatch.setattr(gpu._GpuBench, "_answers", lambda *args: [])
     monkeypatch.setenv("D2E_DEVICE", "cpu")
     gpu.bench_gpu(file=None, seconds=60)
     assert devices == ["cpu"] * 3

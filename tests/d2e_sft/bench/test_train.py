@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from d2e_sft.bench import peers
-from d2e_sft.bench.decode import SAMPLE_VARIANTS, bench_decoding
+from d2e_sft.bench.decode import bench_decoding
 from d2e_sft.bench.harness import Cost, Measurement
 from d2e_sft.bench.train import (
     ENGINES,
@@ -34,7 +34,6 @@ from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.model.shapes import Work, random_model
 from d2e_sft.util.errors import UserError
 from tests.command import output_of
-from tests.factories import bench_rows, save_bench
 from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_model
 
 CPU = torch.device("cpu")
@@ -263,18 +262,3 @@ def test_in_vllm_both_variants_take_turns_from_an_empty_prefix_cache(monkeypatch
     assert (row["prompt"], row["batch"], row["new_tokens"], row["resubmissions"]) == (170, 3, 5, 1)
     assert (plain["variant"], row["variant"], row["to_plain"] > 0) == ("plain", "debiased", True)
     assert "to_guidance" not in row
-
-
-def test_every_variant_of_a_file_of_samples_has_the_same_answers(tmp_path: Path) -> None:
-    model, target = save_tiny_model(tmp_path / "model", seed=1), tmp_path / "bench.json"
-    file = save_bench(tmp_path / "bench", bench_rows(24)) / "test.parquet"
-    options = ["--samples", "20", "--new-tokens", "4", "--repeats", "2", "--json", target]
-    printed = output_of("bench", "samples", file, "--model", model, *options)
-    rows = json.loads(target.read_text("utf-8"))["rows"]
-    assert [row["variant"] for row in rows] == list(SAMPLE_VARIANTS)
-    assert [row["samples"] for row in rows] == [20] * 3
-    assert [row["same"] for row in rows] == [1] * 3
-    assert rows[0]["to_first"] == 1
-    for row in rows:
-        assert row["samples_per_s"] == pytest.approx(20_000 / row["cpu_ms"], rel=0.2)
-    assert printed.count("100.0%") == 3
