@@ -42,6 +42,7 @@ from eval.score.statistics import Difference, Interval, paired_counts
 JUDGED = ("supported", "correct")
 Answers = Mapping[SampleKey, Prediction]
 COLUMNS = ["part", *table.GROUP, "subset", "kind", "measure", "unit", "run"]
+NUMBERS = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p"]
 # Part → the columns whose values are shared by the rows whose p-values are corrected together.
 _FAMILIES: Mapping[str, list[str]] = {
     "groups": ["run", "measure"],
@@ -238,13 +239,12 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
 
 def joined(parts: Sequence[DataFrame]) -> DataFrame:
     """Return the parts as one table, with `adjusted_p`."""
-    numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p"]
     whole = pd.concat([DataFrame(columns=COLUMNS), *(part for part in parts if len(part))], ignore_index=True)
-    whole = whole.reindex(columns=COLUMNS + numbers).fillna(dict.fromkeys(COLUMNS, ""))
+    whole = whole.reindex(columns=COLUMNS + NUMBERS).fillna(dict.fromkeys(COLUMNS, ""))
     whole["is headline"] = whole["measure"] == whole["measure"].iloc[:1].squeeze()
     tested = [table.with_holm(own, _FAMILIES[str(name)]) for name, own in whole.groupby("part", sort=False)]
     whole = pd.concat(tested) if tested else whole.assign(adjusted_p=None)
-    return whole[[*COLUMNS, *numbers, "adjusted_p"]].astype({"rows": int, "n": int})
+    return whole[[*COLUMNS, *NUMBERS, "adjusted_p"]].astype({"rows": int, "n": int})
 
 
 def compare_kinds(run: ScoredRun, *, seed: int = 0) -> Comparison:
@@ -253,18 +253,24 @@ def compare_kinds(run: ScoredRun, *, seed: int = 0) -> Comparison:
     return Comparison(run.scores.bench.name, (run.label,), joined(kinds))
 
 
-def _scored(part: str, means: DataFrame, changes: DataFrame) -> DataFrame:
-    return means.merge(changes, how="left", on=list(changes.columns[:-4])).assign(part=part)
+def _scored(
+    part: str, frame: DataFrame, groups: DataFrame, measures: Sequence[str], seed: int, **how: Any
+) -> DataFrame:
+    """Return rows of a part: the means of groups, and the differences to the first run."""
+    changes = table.changes(frame, groups, measures, seed=seed)
+    return _with(changes, table.means(frame, groups, measures, seed=seed, **how)).assign(part=part)
+
+
+def _with(changes: DataFrame, means: DataFrame) -> DataFrame:
+    return means.merge(changes, how="left", on=list(changes.columns[:-4]))
 
 
 def _groups(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
-    groups, metrics = table.by_group(samples), (*METRICS, "set_accuracy")
     labels = [name for name in frame.measure.unique() if name.startswith(("says ", "gold "))]
-    means = table.means(frame, groups, metrics, plain=[*table.MODES, *labels], seed=seed)
+    plain, metrics = [*table.MODES, *labels], (*METRICS, "set_accuracy")
+    found = _scored("groups", frame, table.by_group(samples), metrics, seed, plain=plain)
     # A metric that only some samples have is no score of the group; labels are those of nli.
-    means = means[(means.n == means.rows) & ((means.format == "nli") | ~means.measure.isin(labels))]
-    changes = table.changes(frame, groups, metrics, whole=True, seed=seed)
-    return _scored("groups", means, changes)
+    return found[(found.n == found.rows) & ((found.format == "nli") | ~found.measure.isin(labels))]
 
 
 def _context(run: ScoredRun, unread: Answers, samples: DataFrame, seed: int) -> DataFrame:
@@ -285,8 +291,8 @@ def _context(run: ScoredRun, unread: Answers, samples: DataFrame, seed: int) -> 
 
     before, after = table.frame_of({"": run.predictions}, without), table.frame_of({run.label: run.predictions}, same)
     gain = table.changes(pd.concat([before, after]), groups, ["without"], seed=seed)
-    scores = _scored("context", table.means(before.assign(run=run.label), groups, ["without"], seed=seed), gain)
-    return pd.concat([scores, table.means(after, groups, [], plain=["same"]).assign(part="context")])
+    scores = _with(gain, table.means(before.assign(run=run.label), groups, ["without"], seed=seed))
+    return pd.concat([scores, table.means(after, groups, [], plain=["same"])]).assign(part="context")
 
 
 def _faithfulness(runs: Sequence[ScoredRun], frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
@@ -298,9 +304,7 @@ def _faithfulness(runs: Sequence[ScoredRun], frame: DataFrame, samples: DataFram
             verdicts.append(table.frame_of({run.label: run.predictions}, partial(_looked_up, values)))
     frame = pd.concat([frame, *verdicts])
     answers = samples[samples.row.isin(frame[frame.measure == "contained"].row)]
-    groups, measures = table.by_dataset(answers), (*MEASURES, *JUDGED)
-    changes = table.changes(frame, groups, measures, seed=seed)
-    return _scored("faithfulness", table.means(frame, groups, measures, seed=seed), changes)
+    return _scored("faithfulness", frame, table.by_dataset(answers), (*MEASURES, *JUDGED), seed)
 
 
 def _looked_up(values: Mapping[SampleKey, Mapping[str, float]], one: Prediction) -> Mapping[str, float]:
@@ -316,23 +320,17 @@ def _subsets(
     """
     groups = table.by_subset(samples, least=ENOUGH_ROWS)
     groups = groups[groups.subset != table.BALANCED]
-    real, conflict = groups[groups.subset != table.GAP], groups[groups.subset == "conflict"]
-    changes = table.changes(frame, real, ["accuracy"], seed=seed)
-    parts = [
-        _scored("subsets", table.means(frame, groups, ["accuracy"], seed=seed), changes),
-        table.means(frame, real, ["habit_rate"], seed=seed),
-        table.means(frame, conflict, [], plain=table.CELLS),
-        table.ratios(frame, conflict, "contains habit", "contains context", "memorisation_ratio", seed=seed),
-        *(table.means(_own_habit(*own), conflict, ["own habit", "on own habit"], seed=seed) for own in unread),
-    ]
-    return table.together(*parts).assign(part="subsets")
+    conflict = groups[groups.subset == "conflict"]
+    scores = table.subset_means(frame, groups, ["habit_rate"], seed=seed)
+    own = (table.means(_own_habit(*one), conflict, ["own habit", "on own habit"], seed=seed) for one in unread)
+    changes = table.changes(frame, groups, ["accuracy"], seed=seed)
+    return table.together(_with(changes, scores), *own).assign(part="subsets")
 
 
 def _confiqa(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
     groups = table.by_confiqa(samples)
     measures = [name for name in CONFIQA_MEASURES if name in frame.measure.values]
-    changes = table.changes(frame, groups, measures, seed=seed)
-    scores = _scored("confiqa", table.means(frame, groups, measures, seed=seed), changes)
+    scores = _scored("confiqa", frame, groups, measures, seed)
     return table.together(scores, table.confiqa_ratios(frame, groups, seed=seed).assign(part="confiqa"))
 
 
@@ -347,9 +345,7 @@ def _own_habit(run: ScoredRun, unread: Answers) -> DataFrame:
 
 
 def _kinds(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
-    groups = table.by_kind(samples)
-    changes = table.changes(frame, groups, ["accuracy"], seed=seed)
-    return _scored("kinds", table.means(frame, groups, ["accuracy"], seed=seed), changes)
+    return _scored("kinds", frame, table.by_kind(samples), ["accuracy"], seed)
 
 
 def _check_same_tags(runs: Sequence[ScoredRun]) -> None:
@@ -395,8 +391,7 @@ def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Co
             change = None if own is first else paired_counts(base.form, *pair)
             tests = (None,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
             rows.append((name, base.unit, label, n, n, score.mean, score.low, score.high, *tests))
-    numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p"]
-    found = DataFrame(rows, columns=["measure", "unit", "run", *numbers])
+    found = DataFrame(rows, columns=["measure", "unit", "run", *NUMBERS])
     every = dict.fromkeys(name for own in by_label.values() for name in own)
     left_out = tuple(name for name in every if name not in same_items)
     return Comparison(bench, tuple(results), joined([found.assign(part="measures")]), left_out=left_out)

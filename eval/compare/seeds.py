@@ -21,7 +21,7 @@ from d2e_sft.config.recipe import Recipe, flat, recipe_of
 from d2e_sft.data.sample import ENOUGH_ROWS
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
-from eval.compare.compare import COLUMNS, Comparison, compare_results, joined
+from eval.compare.compare import COLUMNS, NUMBERS, Comparison, compare_results, joined
 from eval.compare.decoding import decoding_of_runs
 from eval.compare.reading import over_seeds, paired, way_of
 from eval.compare.runs import MeasuredRun, ScoredRun, distinct_labels, load_results
@@ -107,8 +107,7 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
         change = paired(changes) if len(changes) == len(found) else None
         tests = (np.nan,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
         rows.append((*key, *own[["rows", "n"]].mean().round(), score.mean, score.low, score.high, *tests))
-    numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p"]
-    scores = joined([DataFrame(rows, columns=[*COLUMNS, *numbers])])
+    scores = joined([DataFrame(rows, columns=[*COLUMNS, *NUMBERS])])
     held = {row[:6] for row in rows}  # groups of which a measure is left
     left_out = [
         " ".join(filter(None, key[1 : 7 if key[:6] in held or key[0] == "measures" else 6])) for key in lacking

@@ -78,8 +78,14 @@ def verdicts(comparison: Comparison) -> list[str]:
 
     Decided gains come first, the largest at the top, then decided losses, then what is not decided.
     """
-    by_subset = subset_verdicts(comparison)
-    return by_subset if by_subset and comparison.is_about_subsets else [*_main_verdicts(comparison), *by_subset]
+    main = {} if is_about_conflict(comparison) else main_verdicts(comparison)
+    return [*main.values(), *subset_verdicts(comparison).values()]
+
+
+def is_about_conflict(comparison: Comparison) -> bool:
+    """Whether conflict rows decide: the benchmark is about subsets, and has enough of them."""
+    block = comparison.headline
+    return block is not None and comparison.is_about_subsets and "conflict" in block.sizes
 
 
 def main_change(comparison: Comparison, run: str) -> Difference:
@@ -91,15 +97,16 @@ def main_change(comparison: Comparison, run: str) -> Difference:
     return score.change if comparison.is_by_measures else replace(score.change, adjusted_p=None)
 
 
-def _main_verdicts(comparison: Comparison) -> list[str]:
+def main_verdicts(comparison: Comparison) -> dict[str, str]:
+    """Return run → the sentence on its main score."""
     measure, (first, *others) = comparison.main[1], comparison.labels
-    changes, lines = {label: main_change(comparison, label) for label in others}, []
+    changes, lines = {label: main_change(comparison, label) for label in others}, dict[str, str]()
     for label in _in_order({label: change.mean * change.significant for label, change in changes.items()}):
         change = changes[label]
         found = f"{label} scores {'higher' if change.mean > 0 else 'lower'} than {first}"
         found = found if change.significant else f"{label} against {first} is not decided"
         shown = points(change, star=False, unit=" points")
-        lines.append(f"{found}: {measure} {shown}, p {corrected_p(change)}, {comparison.size}.")
+        lines[label] = f"{found}: {measure} {shown}, p {corrected_p(change)}, {comparison.size}."
     return lines
 
 
@@ -122,16 +129,16 @@ def verdict_words(comparison: Comparison) -> str:
     return f"{about} {better} No difference: {'both intervals are' if aligned else 'its interval is'} within {margin}"
 
 
-def subset_verdicts(comparison: Comparison) -> list[str]:
-    """Return a sentence for each run after the first, in the order of `verdicts`; empty without conflict rows."""
-    block, first, lines = comparison.headline, comparison.labels[0], []
+def subset_verdicts(comparison: Comparison) -> dict[str, str]:
+    """Return run → the sentence on its subsets; empty without conflict rows."""
+    block, first, lines = comparison.headline, comparison.labels[0], dict[str, str]()
     if block is None or "conflict" not in block.sizes:
-        return []
+        return {}
     changes = {label: subset_changes(block, label) for label in comparison.labels[1:]}
     for label in _in_order({label: _decided(own) for label, own in changes.items()}):
         found = _SENTENCES[subset_verdict(changes[label])].format(run=label, first=first)
         shown = [f"{points(own, star=False, unit=' points')} on {name} rows" for name, own in changes[label].items()]
-        lines.append(f"{found}: {', '.join(shown)}.")
+        lines[label] = f"{found}: {', '.join(shown)}."
     return lines
 
 
@@ -144,7 +151,7 @@ def leader(comparison: Comparison) -> int | None:
     """Return the place of the run with the largest decided gain against the first; None without one."""
     block, gains = comparison.headline, dict[int, float]()
     for place, label in enumerate(comparison.labels[1:], start=1):
-        if block is not None and comparison.is_about_subsets and "conflict" in block.sizes:
+        if block is not None and is_about_conflict(comparison):
             gains[place] = _decided(subset_changes(block, label))
         else:
             change = main_change(comparison, label)

@@ -239,6 +239,18 @@ def ratios(frame: DataFrame, groups: DataFrame, part: str, rest: str, name: str,
     return DataFrame(found, columns=[*_names(groups), "rows", "n", "mean", "low", "high"])
 
 
+def subset_means(frame: DataFrame, groups: DataFrame, measures: Collection[str], *, seed: int = 0) -> DataFrame:
+    """Return accuracies of subsets and what is between them, `measures` of subsets, and cells of conflict rows."""
+    real = groups[~groups.subset.isin([GAP, BALANCED])]
+    conflict = real[real.subset == "conflict"]
+    return together(
+        means(frame, groups, ["accuracy"], seed=seed),
+        means(frame, real, measures, seed=seed),
+        means(frame, conflict, [], plain=CELLS),
+        ratios(frame, conflict, "contains habit", "contains context", "memorisation_ratio", seed=seed),
+    )
+
+
 def confiqa_ratios(frame: DataFrame, groups: DataFrame, *, seed: int = 0) -> DataFrame:
     """Return ConFiQA's M_R like `ratios`; that of an average is the mean of its parts' ratios, without bounds."""
     found = ratios(frame, groups[groups.dataset != AVERAGE], *CONFIQA_RATIO, seed=seed)
@@ -249,26 +261,22 @@ def confiqa_ratios(frame: DataFrame, groups: DataFrame, *, seed: int = 0) -> Dat
     return together(found, means.reset_index().assign(dataset=AVERAGE))
 
 
-def changes(
-    frame: DataFrame, groups: DataFrame, measures: Collection[str], *, whole: bool = False, seed: int = 0
-) -> DataFrame:
+def changes(frame: DataFrame, groups: DataFrame, measures: Collection[str], *, seed: int = 0) -> DataFrame:
     """Return each run's paired difference to the first run in each measure and group, over samples that both have.
 
-    With `whole`, groups in which a sample lacks the measure have no difference.
+    A gap has none.
 
     Columns: those that name a group, `measure`, `run`, `change`, `change_low`, `change_high` and `p` (sign-flip test).
     """
     found, first = [], frame.run.iloc[0]
     before: list[NDArray[np.float64]] = []
-    for names, _, _, strata in _split(frame, groups, measures):
+    for names, _, signs, strata in _split(frame, groups, measures):
         if names[-1] == first:
             before = strata
             continue
         pairs = [np.stack(pair, axis=1) for pair in zip(before, strata, strict=True)]
         shared = [pair[~np.isnan(pair).any(axis=1)] for pair in pairs]  # (N, 2)
-        if whole and sum(map(len, shared)) < sum(map(len, pairs)):
-            continue
-        if all(map(len, shared)):
+        if all(map(len, shared)) and min(signs) > 0:
             change = paired_average([pair[:, 0] for pair in shared], [pair[:, 1] for pair in shared], seed=seed)
             found.append((*names, change.mean, change.low, change.high, change.p_value))
     return DataFrame(found, columns=[*_names(groups), "change", "change_low", "change_high", "p"])

@@ -307,15 +307,8 @@ def _average(groups: Sequence[GroupScores], **relation: str) -> AverageScores:
 def _subsets(frame: DataFrame, groups: DataFrame, seed: int) -> list[DatasetSubsets]:
     from eval.score import frame as table
 
-    real = groups[~groups.subset.isin([table.GAP, table.BALANCED])]
-    conflict = real[real.subset == "conflict"]
-    parts = [
-        table.means(frame, groups, ["accuracy"], seed=seed),
-        table.means(frame, real, ["mean", "habit_rate"], seed=seed),
-        table.means(frame, conflict, [], plain=table.CELLS),
-        table.ratios(frame, conflict, "contains habit", "contains context", "memorisation_ratio", seed=seed),
-    ]
-    cells = {(cell.dataset, cell.subset, cell.measure): cell for part in parts for cell in part.itertuples()}
+    scores = table.subset_means(frame, groups, ["mean", "habit_rate"], seed=seed)
+    cells = {(cell.dataset, cell.subset, cell.measure): cell for cell in scores.itertuples()}
     score = {name: Interval(cell.mean, cell.low, cell.high) for name, cell in cells.items()}
     found: list[DatasetSubsets] = []
     for (dataset, subset), _ in groups.groupby(["dataset", "subset"], sort=False):

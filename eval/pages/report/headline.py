@@ -1,4 +1,4 @@
-"""How a report opens: the result in a sentence, and three or four large numbers.
+"""How a report opens: the verdict in a sentence, and three or four large numbers.
 
 Both are about one run, at the `place` that `presented` finds, against the first, as the samples are.
 """
@@ -6,18 +6,16 @@ Both are about one run, at the `place` that `presented` finds, against the first
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from d2e_sft.util.table import percent
-from eval.compare.compare import Block, Comparison, Score
-from eval.compare.figures import corrected_p
-from eval.compare.verdicts import LESS, MORE, OPEN, main_change, subset_changes, subset_verdict
+from eval.compare.compare import Block, Comparison
+from eval.compare.verdicts import is_about_conflict, main_change, main_verdicts, subset_changes, subset_verdicts
 from eval.score.frame import AVERAGE, GAP
 from eval.score.statistics import Difference
 
 
-@dataclass(frozen=True)
-class LargeNumber:
+class LargeNumber(NamedTuple):
     """A number to show large, with its interval in brackets (empty without one) and what it is about.
 
     The `tone` of a decided difference is `gain` or `loss`.
@@ -29,8 +27,7 @@ class LargeNumber:
     tone: str = ""
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     sentence: str
     numbers: Sequence[LargeNumber]
 
@@ -38,71 +35,36 @@ class Headline:
 def headline_of(comparison: Comparison, place: int) -> Headline:
     """About conflict rows if the benchmark is about subsets, otherwise about all samples or the first measure."""
     labels = [comparison.labels[0], comparison.labels[place]] if place else [comparison.labels[0]]
-    own = comparison.headline
-    if own is not None and comparison.is_about_subsets and "conflict" in own.sizes:
-        return _about_subsets(own, labels, len(comparison.seeds))
-    block, measure = comparison.main
-    by_measures, of = comparison.is_by_measures, comparison.size
-    change = main_change(comparison, labels[-1]) if place else None
-    score, where = block.score(labels[-1], measure), f" in {measure}" * by_measures
-    assert score is not None
-    sentence = f"{labels[-1]} scores {percent(score.mean)} %{where} on {of}"
-    if change is not None:
-        than = f"{_points(change, 'higher', 'lower')}{where} than" if change.mean else f"the same{where} as"
-        decided = f" (p\u00a0{corrected_p(change)})" if change.significant else f"; not decided with {of}"
-        sentence = f"{labels[-1]} scores {than} {labels[0]}{decided}"
-    shown = _share(measure, block, labels, measure)
-    if not by_measures:
-        second = _gap(own, labels) if own is not None else []
-        shown = [*_share("exact match", block, labels, "exact_match")]
-        shown += second or _share("token-level F1", block, labels, "f1")
-    differences = _difference(measure if by_measures else "mean of EM and F1", labels[0], change)
-    return Headline(sentence, [*shown, *differences, LargeNumber(f"{block.sizes['']:,}", "", comparison.unit)])
-
-
-def _about_subsets(own: Block, labels: Sequence[str], seeds: int) -> Headline:
-    n, of, changes = own.sizes["conflict"], f"{seeds} seeds of " * bool(seeds), subset_changes(own, labels[-1])
-    change = changes.get("conflict")
-    score = own.score(labels[-1], "accuracy", "conflict")
-    if change is None:
-        sentence = (
-            f"{labels[-1]} answers {percent(None if score is None else score.mean)} % of the conflict rows right"
-        )
+    own, run, seeds = comparison.headline, labels[-1], len(comparison.seeds)
+    gap = [] if own is None else _score("habit gap in points, aligned − conflict", own, labels, "accuracy", GAP)
+    if own is not None and is_about_conflict(comparison):
+        name, average = "accuracy on conflict rows", " (average)" * (own.name == (AVERAGE,))
+        shown = [*_score(name + average, own, labels, "accuracy", "conflict"), *gap]
+        change, verdicts = subset_changes(own, run).get("conflict"), subset_verdicts(comparison)
+        alone = f"{run} answers {shown[0].value} of the conflict rows right"
+        rows = f"{seeds} seeds of " * bool(seeds) + " + ".join(f"{size:,} {name}" for name, size in own.sizes.items())
+        size = LargeNumber(f"{sum(own.sizes.values()):,}", "", f"rows: {rows}")
     else:
-        often = f"{_points(change, 'more', 'fewer')} of the conflict rows right than {labels[0]}"
-        often = often if change.mean else f"as many of the conflict rows right as {labels[0]}"
-        verdict = subset_verdict(changes)
-        ends = {MORE: f"it {MORE}", LESS: f"it {LESS}", OPEN: f"not decided with {of}{n:,}"}
-        sentence = f"{labels[-1]} answers {often}; {ends.get(verdict, verdict)}"
-    rows = of + " + ".join(f"{size:,} {name}" for name, size in own.sizes.items())
-    average = " (average)" * (own.name == (AVERAGE,))
-    shown = [
-        *_share(f"accuracy on conflict rows{average}", own, labels, "accuracy", "conflict"),
-        *_gap(own, labels),
-        *_difference("accuracy on conflict rows", labels[0], change),
-        LargeNumber(f"{sum(own.sizes.values()):,}", "", f"rows: {rows}"),
-    ]
-    return Headline(sentence, shown)
+        block, measure = comparison.main
+        main, name = _score(measure, block, labels, measure), measure
+        shown, where = main, f" in {measure}"
+        if not comparison.is_by_measures:
+            name, where = "mean of EM and F1", ""
+            second = gap or _score("token-level F1", block, labels, "f1")
+            shown = [*_score("exact match", block, labels, "exact_match"), *second]
+        change, verdicts = main_change(comparison, run) if place else None, main_verdicts(comparison)
+        alone = f"{run} scores {main[0].value}{where} on {comparison.size}"
+        size = LargeNumber(f"{block.sizes['']:,}", "", comparison.unit)
+    sentence = verdicts[run].partition(": ")[0] if place else alone
+    return Headline(sentence, [*shown, *_difference(name, labels[0], change), size])
 
 
-def _points(change: Difference, more: str, fewer: str) -> str:
-    return f"{abs(100 * change.mean):.1f} points {more if change.mean > 0 else fewer}"
-
-
-def _share(name: str, block: Block, labels: Sequence[str], measure: str, subset: str = "") -> list[LargeNumber]:
-    return _number(name, [block.score(label, measure, subset) for label in labels], labels, " %")
-
-
-def _gap(block: Block, labels: Sequence[str]) -> list[LargeNumber]:
-    gaps = [block.score(label, "accuracy", GAP) for label in labels]
-    return _number("habit gap in points, aligned − conflict", gaps, labels, "")
-
-
-def _number(name: str, scores: Sequence[Score | None], labels: Sequence[str], unit: str) -> list[LargeNumber]:
+def _score(name: str, block: Block, labels: Sequence[str], measure: str, subset: str = "") -> list[LargeNumber]:
     """The presented run's score, and the first one's in words; nothing if one of them has none."""
-    known = [score for score in scores if score is not None]
-    if len(known) < len(scores):
+    known = [score for label in labels if (score := block.score(label, measure, subset)) is not None]
+    if len(known) < len(labels):
         return []
+    unit = "" if subset == GAP else " %"
     others = f"{labels[-1]}: {name} ({labels[0]}: {percent(known[0].mean)}{unit})"
     bounds = f"[{percent(known[-1].low)}, {percent(known[-1].high)}]"
     return [LargeNumber(percent(known[-1].mean) + unit, bounds, others if len(labels) > 1 else name)]

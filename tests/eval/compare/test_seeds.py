@@ -105,7 +105,7 @@ def test_the_files_for_a_paper_have_the_same_numbers(world: Path, tmp_path: Path
     assert {row["seed"] for row in content["by_seed"]} == {0, 1, 2}
     assert d2e("report", "--seeds", *patterns, "--out", tmp_path / "p.html") == 0
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
-    assert "swapped answers 54.2 points more of the conflict rows right than sft; it uses the context more." in page
+    assert "swapped uses the context more than sft.</p>" in page
     assert '<th scope="col">swapped, seed 2</th>' in page
 
 

@@ -304,11 +304,9 @@ def test_the_headline_says_how_sure_a_difference_is(tmp_path: Path) -> None:
         ]
         return re.findall(r'<p class="headline">(.*?)</p>', render_page(load_runs(runs)))[0]
 
-    assert opened(20, 40) == "d2e scores 33.3 points higher than sft (p\u00a0&lt;0.001)."
-    assert opened(40, 38) == "d2e scores 3.3 points lower than sft; not decided with 60 samples."
-    assert opened(40, 40) == "d2e scores the same as sft; not decided with 60 samples."
-    assert opened(40, 20, 50, 58).startswith("all scores 30.0 points higher"), "the largest decided gain leads"
-    assert opened(40, 20, 41).startswith("d2e scores 33.3 points lower"), "without a decided gain the second run"
+    assert opened(40, 38) == "d2e against sft is not decided."
+    assert opened(40, 20, 50, 58) == "all scores higher than sft.", "the largest decided gain leads"
+    assert opened(40, 20, 41) == "d2e scores lower than sft.", "without a decided gain the second run"
     assert opened(45) == "sft scores 75.0 % on 60 samples."
 
 
@@ -328,7 +326,7 @@ def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
     runs = load_measured(paths)
     page = render_page(runs)
     assert "&lt;b&gt;d2e against sft is not decided</b> accuracy +25.0 points [" in page
-    assert "&lt;b&gt;d2e scores 25.0 points higher in accuracy than sft; not decided with 4 questions." in page
+    assert "&lt;b&gt;d2e against sft is not decided.</p>" in page
     assert re.findall(r'<span class="large">(.*?)</span>', page) == ["75.0 %", "+25.0", "4"]
     assert page.index('<p class="headline">') < page.index("<svg") < page.index("<h2>Scores</h2>")
     assert "2 better, 1 worse, 1 as before" in page
