@@ -19,10 +19,10 @@ from pandas import DataFrame
 
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.html.figures import COLOURS, STYLE
-from eval.compare.reading import WITHOUT_CONTEXT, averaged, ends_of, over_seeds, settings
+from eval.compare.probe import WITHOUT_CONTEXT, read_rows
+from eval.compare.reading import averaged, ends_of, over_seeds, settings
 from eval.pages.sweep.page import onset_chart
 from eval.score.statistics import Interval
-from eval.sweep.curves import read_rows
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"

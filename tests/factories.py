@@ -13,8 +13,8 @@ import yaml
 from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.storage.seal import SEAL_FILE, seal
+from d2e_sft.util.answers import exact_match, token_f1
 from d2e_sft.util.files import read_results, sha256_of
-from eval.score.metrics import exact_match, token_f1
 from eval.score.predictions import DIGEST, Prediction, write_predictions
 from eval.score.scores import score_predictions, write_scores
 from tests.command import d2e

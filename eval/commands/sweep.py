@@ -10,8 +10,8 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import say
+from eval.compare.probe import read_rows, refuse_other_overrides
 from eval.sweep.cells import check_inputs, is_done, split_words, steps
-from eval.sweep.curves import read_rows, refuse_other_overrides
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.spec import read_spec
 

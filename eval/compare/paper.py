@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as, write_whole
@@ -25,7 +23,7 @@ from eval.compare.decoding import DecodingDifferences, decoding_differences
 from eval.compare.paper_layouts import ANY, LAYOUTS, TRAINING, Layout, Source, datasets_of, own_datasets
 from eval.compare.paper_marks import Cell, PaperValue, above, best_of_blocks, rounded
 from eval.compare.published import Published, check_model, published_row
-from eval.compare.runs import distinct_labels, how_to_score_alike, scored_benches
+from eval.compare.runs import distinct_labels, how_to_score_alike, scored_benches, training_log
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
 ENDINGS = {"markdown": "md", "latex": "tex", "json": "json"}  # format → ending of a file
@@ -329,19 +327,13 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
     return [file for layout, stem in zip(layouts, stems, strict=True) for file in _table([row], layout).write(stem)]
 
 
-class _State(BaseModel):
-    log_history: list[dict[str, Any]]
-
-
 def _read_row(path: Path, label: str, bench: str) -> PaperRow:
     scores = read_scores(path / "eval" / bench / SCORES_FILE)
     # Results may be outside their run (`d2e eval RUN --out FOLDER`), and a run may have moved since it was scored.
     folders = [folder for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
     if not folders:
         return PaperRow(label, path, bench, scores, None, None)
-    state, remedy = folders[0] / "trainer_state.json", "copy it again from the run's last checkpoint, or remove it"
-    history = read_json_as(_State, state, "a trainer state", remedy).log_history if state.is_file() else []
-    seconds = [entry["train_runtime"] for entry in history if "train_runtime" in entry]
+    seconds = [entry["train_runtime"] for entry in training_log(folders[0]) if "train_runtime" in entry]
     minutes = seconds[-1] / 60 if seconds else None  # of a resumed training its last session
     return PaperRow(label, path, bench, scores, load_recipe(folders[0] / RECIPE_FILE), minutes)
 

@@ -18,28 +18,23 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike
 
 from d2e_sft.config.recipe import Recipe, recipe_of
 from d2e_sft.train.run_folder import TRAINER_STATE
-from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
-from d2e_sft.util.files import load_yaml
+from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.figures import corrected_p, points
+from eval.compare.probe import SEED, WITHOUT_CONTEXT, Row, rows_of_run, typed
 from eval.compare.runs import RunResult
 from eval.score.statistics import LEVEL, Difference, Interval, holm
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Row = dict[str, Any]
-SEED = "seed"
-WITHOUT_CONTEXT = "without_context"  # the decoder of rows that were answered without it
 ACCURACIES = ("aligned", "conflict")
 THRESHOLDS = (0.5, 0.7)
 _ROUNDED = 1e-9  # of a mean of shares
@@ -57,47 +52,6 @@ _PLATEAUS = (
     "difference to the reference, in percentage points with its 95 % interval; p of a paired t-test over seeds, "
     "corrected (Holm)."
 )
-
-
-def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides: Mapping[str, str]) -> list[Row]:
-    """Return a row for each evaluation and decoder of a training, from its log; none without a probe.
-
-    Rows have the `values`, `decoder`, `samples` and `step` so far, `aligned` and `conflict` as shares, further
-    datasets' as `conflict_DATASET`, `n` (the size of a subset), and the compute of training so far: `seconds`,
-    `cpu_seconds` (which depends little on other work on the machine) and `tokens` of all views.
-    """
-    file, rows = run / TRAINER_STATE, list[Row]()
-    for entry in json.loads(file.read_text(encoding="utf-8"))["log_history"]:
-        for name in (PLAIN, DEBIASED, IMAGINED):
-            prefix = f"{PREFIX}{name}_"
-            if f"{prefix}conflict" not in entry:
-                continue
-            decoder = {PLAIN: PLAIN, IMAGINED: WITHOUT_CONTEXT}.get(name, f"d2e:alpha={entry[PREFIX + 'alpha']:g}")
-            starts = tuple(f"{prefix}{subset}" for subset in PROBED)
-            tokens = entry.get(f"{PREFIX}train_tokens")  # older runs did not count them
-            rows.append(
-                {
-                    **{axis: typed(value) for axis, value in values.items()},
-                    "decoder": decoder,
-                    "samples": int(entry["step"]) * recipe.train.batch_size,
-                    "step": int(entry["step"]),
-                    **{key.removeprefix(prefix): round(entry[key], 4) for key in entry if key.startswith(starts)},
-                    "n": int(entry[f"{PREFIX}n"]),
-                    "seconds": round(entry[f"{PREFIX}train_seconds"], 3),
-                    "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 3),
-                    **({} if tokens is None else {"tokens": int(tokens)}),
-                    **({"overrides": dict(overrides)} if overrides else {}),
-                }
-            )
-    return rows
-
-
-def typed(name: str) -> Any:
-    try:
-        value = load_yaml(name)
-    except (yaml.YAMLError, ValueError):
-        return name
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else name
 
 
 def fifth(curve: DataFrame) -> int:

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.chat_template import FORMS
 from d2e_sft.data.prompts import SETTINGS
+from d2e_sft.train.run_folder import TRAINER_STATE
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import read_json_as, read_results
 from eval.compare.lm_eval import holds_samples, read_samples_folder
@@ -23,7 +26,7 @@ from eval.score.measures import Measure, read_measures
 from eval.score.predictions import Prediction, SampleKey, read_predictions
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores
 
-_OF_TRAINING = (RECIPE_FILE, "trainer_state.json", "training_args.bin")
+_OF_TRAINING = (RECIPE_FILE, TRAINER_STATE, "training_args.bin")
 
 
 @dataclass(frozen=True)
@@ -248,6 +251,16 @@ def distinct_labels(paths: Sequence[Path]) -> list[str]:
             depth += 1
         labels.append("/".join(own[-depth:]))
     return labels
+
+
+class _TrainerState(BaseModel):
+    log_history: list[dict[str, Any]]
+
+
+def training_log(run: Path) -> list[dict[str, Any]]:
+    """Return the log of a training, empty without one; UserError if it is not JSON with a list `log_history`."""
+    path, remedy = run / TRAINER_STATE, "copy it again from the run's last checkpoint, or remove it"
+    return read_json_as(_TrainerState, path, "a trainer state", remedy).log_history if path.is_file() else []
 
 
 def _is_checkpoint(name: str) -> bool:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import NLI_LABELS, EventSample, read_samples
+from d2e_sft.util.answers import normalise
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from eval.run.benchmark import DATA_ROOT, INSTRUCTION_SET, BenchmarkFile, rows_file
-from eval.score.metrics import normalise
 from eval.score.scores import GroupKey
 
 SHOTS = 3

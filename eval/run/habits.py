@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from d2e_sft.data.built import TAG
 from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Subset
-from d2e_sft.util.answers import answer_key, contains, is_same_answer
+from d2e_sft.util.answers import answer_key, contains, is_same_answer, normalise
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
 from eval.run.fingerprint import fingerprint_of
@@ -32,7 +32,6 @@ from eval.run.options import EvalOptions, resolve_options
 from eval.run.passes import EvaluatedModel, run_pass
 from eval.run.processes import join_processes
 from eval.run.task import Answer, SampleTask, sample_task
-from eval.score.metrics import normalise
 from eval.score.predictions import Prediction, refuse_edited
 from eval.score.scoring import score_likelihoods, score_output
 

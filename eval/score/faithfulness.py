@@ -20,8 +20,7 @@ from functools import lru_cache
 
 from sentencex import segment
 
-from d2e_sft.util.answers import contains
-from eval.score.metrics import normalise
+from d2e_sft.util.answers import contains, normalise
 from eval.score.predictions import Prediction
 
 # Key in scores.json → name in tables.

@@ -12,12 +12,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Format, Relation, Subset
-from d2e_sft.util.answers import answer_key, look_alikes
+from d2e_sft.util.answers import answer_key, exact_match, look_alikes, normalise
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import read_json_as, replacing, sha256_of
 from d2e_sft.util.option_match import option_called
 from eval.score.extract import Mode
-from eval.score.metrics import EventScores, exact_match, normalise
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
 DIGEST = "predictions_sha256"  # checksum of a finished file, in its record `*.decoding.json`
@@ -39,6 +38,24 @@ class ScoredOption(BaseModel):
     logprob: float
     tokens: int = Field(ge=1)
     characters: int = Field(ge=1)
+
+
+class EventScores(BaseModel):
+    """Scores of an answer of several events, each in [0, 1].
+
+    Attributes:
+        token_f1: F1 of the bags of tokens of all named and all gold events; the paper's F1^T.
+        event_f1: F1 of the recall of triggers in named events and the precision of named events with a trigger.
+        hit_at_1: Whether the first named event holds a trigger.
+        exact_match: Whether exactly the gold events are named, in any order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token_f1: float = Field(ge=0, le=1)
+    event_f1: float = Field(ge=0, le=1)
+    hit_at_1: float = Field(ge=0, le=1)
+    exact_match: float = Field(ge=0, le=1)
 
 
 class Prediction(BaseModel):

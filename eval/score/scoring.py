@@ -3,20 +3,27 @@
 The paper reports the mean of exact match and F1 (PIPER, section 2.2). Likelihoods are scored as in
 lm-evaluation-harness: `acc` is about the option with the largest sum, `acc_norm` about the one with the largest sum
 per character. A tie goes to the first option.
+
+ESTER's own script (Han et al., EMNLP 2021, section 5) asks for all events, separated by ";". As in the script, letter
+case counts, and an event is found if it holds the characters of a trigger ("destroyed"). Unlike in the script, blanks
+around a ";" do not count, because the script splits its own "a;b" and would not find " b".
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from d2e_sft.data.prompts import PromptSet, Setting, candidate_responses
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import exact_match, token_f1
 from d2e_sft.util.option_match import score_options
 from eval.score.extract import Extraction, extract_answer
-from eval.score.metrics import exact_match, score_events, token_f1
-from eval.score.predictions import Prediction, ScoredOption
+from eval.score.predictions import EventScores, Prediction, ScoredOption
 
+_PUNCTUATION = re.compile(r"[^\w\s]")
 SAMPLE_FIELDS = set(Prediction.model_fields) & set(EventSample.model_fields)
 
 
@@ -77,6 +84,30 @@ def score_answer(
     exact, f1 = score_options(extraction.answers, gold_answers, options)
     same_set = float(extraction.parsed and {*extraction.answers} == {*gold_answers})
     return AnswerScores(exact * extraction.parsed, f1, same_set if fmt == "mcq" else None)
+
+
+def score_events(answer: str, gold: Sequence[str], triggers: Sequence[str]) -> EventScores:
+    """Score an extracted answer against all gold events; without triggers, event F1 and HIT@1 are 0."""
+    named = [part.strip() for part in answer.split(";")]
+    found = sum(any(trigger in event for event in named) for trigger in triggers)
+    holding = [any(trigger in event for trigger in triggers) for event in named]
+    predicted, wanted = _tokens(named), _tokens(gold)
+    shared = (predicted & wanted).total()
+    return EventScores(
+        token_f1=_f1(shared / wanted.total(), shared / predicted.total()) if predicted and wanted else 0.0,
+        event_f1=_f1(found / len(triggers), sum(holding) / len(named)) if triggers else 0.0,
+        hit_at_1=float(holding[0]),
+        exact_match=float(set(named) == set(gold)),
+    )
+
+
+def _tokens(events: Sequence[str]) -> Counter[str]:
+    # Split at single blanks, as in the script: punctuation between two blanks counts as an empty token.
+    return Counter(token for event in events for token in _PUNCTUATION.sub("", event).split(" "))
+
+
+def _f1(recall: float, precision: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 Normalise = Literal["none", "tokens", "characters"]

@@ -17,9 +17,8 @@ from d2e_sft.data.hub_rows import is_hub
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from eval.compare.judged import PATTERNS_FILE
-from eval.compare.reading import Row
+from eval.compare.probe import Row, rows_of
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
-from eval.sweep.curves import rows_of
 from eval.sweep.plan import Point, Sweep
 from eval.sweep.spec import OWN_DATA
 

@@ -26,10 +26,9 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import LOCK_FILE, file_lock, turn_in
 from d2e_sft.util.paths import refuse_no_place, safe_environment
-from eval.compare.reading import rows_of_run
+from eval.compare.probe import read_all_rows, read_rows, rows_of, rows_of_run, write_rows
 from eval.score.scores import SCORES_FILE
 from eval.sweep.cells import LOGS, failed_file, is_built_in, is_done, steps, trainer_of
-from eval.sweep.curves import read_all_rows, read_rows, rows_of, write_rows
 from eval.sweep.plan import Point, Sweep
 
 Say = Callable[[str], None]

@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
-from pydantic import BaseModel
 
 from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.decoding import describe
@@ -24,7 +23,7 @@ from d2e_sft.train.data_record import DATA_FILE, DataRecord
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 from d2e_sft.util.table import NONE, percent
-from eval.compare.runs import MeasuredRun, ScoredRun
+from eval.compare.runs import MeasuredRun, ScoredRun, training_log
 from eval.pages.report.plots import Curve, line_chart
 from eval.run.journal import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
@@ -58,18 +57,11 @@ class Training:
     terms: str = ""
 
 
-class _State(BaseModel):
-    log_history: list[dict[str, Any]]
-
-
 def read_training(run: Path) -> Training | None:
-    """Read a run's training log, None without one; UserError if it is not JSON with a list `log_history`."""
-    path = run / "trainer_state.json"
-    if not path.is_file():
+    """Read a run's training log, None without one; UserError if it is damaged."""
+    entries = [(int(entry["step"]), entry) for entry in training_log(run) if "step" in entry]
+    if not entries:
         return None
-    remedy = "copy it again from the run's last checkpoint, or remove it to report without curves"
-    history = read_json_as(_State, path, "a trainer state", remedy).log_history
-    entries = [(int(entry["step"]), entry) for entry in history if "step" in entry]
 
     def values(name: str) -> list[tuple[int, float]]:
         found = [(step, entry.get(name)) for step, entry in entries]
@@ -88,7 +80,7 @@ def read_training(run: Path) -> Training | None:
     return Training(
         curves=series(""),
         held_out=series("eval_"),
-        steps=max((step for step, _ in entries), default=0),
+        steps=max(step for step, _ in entries),
         tokens_per_second=median(speeds) if speeds else None,
         terms=_terms(run),
     )

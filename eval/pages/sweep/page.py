@@ -15,6 +15,7 @@ from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
 from d2e_sft.util.html.pages import render_page
+from eval.compare.probe import typed
 from eval.compare.reading import (
     VERDICT,
     Setting,
@@ -22,7 +23,6 @@ from eval.compare.reading import (
     onset_table,
     over_seeds,
     plateau_table,
-    typed,
     verdicts,
 )
 from eval.compare.runs import load_runs

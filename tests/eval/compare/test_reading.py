@@ -12,9 +12,9 @@ from pandas import DataFrame
 from scipy import stats
 
 from d2e_sft.config.recipe import load_recipe
+from eval.compare.probe import Row, rows_of, rows_of_run
 from eval.compare.reading import (
     Onset,
-    Row,
     Setting,
     a_step,
     averaged,
@@ -26,12 +26,10 @@ from eval.compare.reading import (
     plateau_table,
     probed,
     reads_at,
-    rows_of_run,
     settings,
     verdicts,
 )
 from eval.compare.runs import RunResult
-from eval.sweep.curves import rows_of
 from tests.eval.fake_sweeps import probed_rows, probed_settings, row
 
 

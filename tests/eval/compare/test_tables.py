@@ -13,8 +13,7 @@ from eval.compare.figures import collapse_warning, with_interval
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables, score_tables, subset_tables
 from eval.compare.verdicts import text_of, verdicts
-from eval.score.metrics import EventScores
-from eval.score.predictions import Prediction
+from eval.score.predictions import EventScores, Prediction
 from eval.score.scores import score_predictions
 from tests.command import output_of
 from tests.eval.compare.rows import habit_rows

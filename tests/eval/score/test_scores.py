@@ -18,8 +18,7 @@ from eval.score.faithfulness import (
     word_measures,
 )
 from eval.score.frame import AVERAGE, BOTH
-from eval.score.metrics import EventScores
-from eval.score.predictions import Prediction, ScoredOption
+from eval.score.predictions import EventScores, Prediction, ScoredOption
 from eval.score.scores import DatasetSubsets, RunScores, headline, score_predictions
 from eval.score.scoring import score_output
 from tests.chat_samples import chat_sample

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.util.answers import normalise, token_f1
 from d2e_sft.util.errors import UserError
 from eval.score.extract import Extraction
-from eval.score.metrics import EventScores, normalise, score_events, token_f1
-from eval.score.predictions import Prediction, ScoredOption, read_predictions, write_predictions
+from eval.score.predictions import EventScores, Prediction, ScoredOption, read_predictions, write_predictions
 from eval.score.scores import score_predictions
-from eval.score.scoring import Normalise, likeliest, score_answer, score_likelihoods, score_output
+from eval.score.scoring import Normalise, likeliest, score_answer, score_events, score_likelihoods, score_output
 from tests.factories import choice, prediction, story
 from tests.tiny import make_sample
 

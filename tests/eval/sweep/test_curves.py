@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from d2e_sft.util.errors import UserError
+from eval.compare.probe import read_all_rows, read_rows, refuse_other_overrides, write_rows
 from eval.pages.sweep.page import (
     curves_chart,
     drawn_axis,
@@ -18,7 +19,6 @@ from eval.pages.sweep.page import (
     sweep_lines,
     write_sweep_page,
 )
-from eval.sweep.curves import read_all_rows, read_rows, refuse_other_overrides, write_rows
 from eval.sweep.results import collect, results_table, write_results
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
 
