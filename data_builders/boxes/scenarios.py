@@ -4,8 +4,6 @@ The variants are the published ways to separate training from evaluation (Kim & 
 uses the base task, except in `move_contents` and `ambiref`.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

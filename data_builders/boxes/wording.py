@@ -5,8 +5,6 @@ word (Kim & Schuster 2023, Table 2). Both can rename the things of the world: wi
 several things share, distinguished by a modifier (`the big car`).
 """
 
-from __future__ import annotations
-
 import random
 import string
 from collections import Counter

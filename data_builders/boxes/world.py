@@ -4,8 +4,6 @@ Each draw follows the published generator (`sample_operation_sequences`), so the
 use Python's own generator, so a seed gives the same world everywhere.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

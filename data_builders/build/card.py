@@ -3,8 +3,6 @@
 The Hub and `datasets.load_dataset` read its front matter: the licences, and the file of each split.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -18,7 +16,7 @@ from d2e_sft.util.markup import harmless_markdown, harmless_yaml, one_line
 from data_builders.build.passages import DISTRACTORS, UNANSWERABLE
 from data_builders.build.suites import SUITES
 from data_builders.build.swapping import SHARES
-from data_builders.dataset.manifest import restricted, rows_of
+from data_builders.dataset import restricted, rows_of
 from data_builders.raw.source import SPLITS, SourceOptions
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES

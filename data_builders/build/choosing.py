@@ -1,7 +1,5 @@
 """Choose rows among the samples that were read: the steps of a build (`STEPS` in run.py) before its rows change."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +13,7 @@ from data_builders.build.mixture import HOW_TO_FILL, MixturePool, allot, draw
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import Reading, locate, pick_sources, read_datasets
 from data_builders.build.suites import SUITES, ContextBounds
-from data_builders.dataset.sample_sets import SampleSet, read_set, source_of
+from data_builders.dataset import SampleSet, read_set, source_of
 from data_builders.quality.judged import KEPT, JudgedVerdict, judge_quality, require_verdicts
 from data_builders.quality.overlap import THRESHOLD, exclude_overlap
 from data_builders.raw.files import Located, MissingRawFileError, locate_files

@@ -6,8 +6,6 @@ since its trainer would skip it or compute another loss. Rejected answers are in
 column (`jsonl`), or are left out and counted.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,8 +22,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_package_yaml, sha256_of, write_json
 from d2e_sft.util.markup import harmless_markdown, harmless_yaml
 from data_builders.build.writing import DATASET_INFO, EXPORTED, check_early, check_target, write_outputs
-from data_builders.dataset.manifest import EXPORT, PROJECT, is_ours, restricted
-from data_builders.dataset.sample_sets import files_of
+from data_builders.dataset import EXPORT, PROJECT, files_of, is_ours, restricted
 
 ExportFormat = Literal["trl", "llamafactory", "axolotl", "jsonl"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)

@@ -3,8 +3,6 @@
 Candidates are judged in a seeded order until a quota is full, so the judge is asked no more than needed.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

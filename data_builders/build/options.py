@@ -1,7 +1,5 @@
 """Options of a build, with `KEY=VALUE` settings checked against datasets and refiner."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

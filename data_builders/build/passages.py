@@ -9,8 +9,6 @@ An unanswerable row has such a passage instead of its context, and a refusal as 
 whole passage, since nothing in it is relevant.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +24,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from data_builders.build.choosing import Build
 from data_builders.build.swapping import reasons
-from data_builders.dataset.sample_sets import is_answerable, source_of
+from data_builders.dataset import is_answerable, source_of
 from data_builders.text.words import stems
 
 # Option of the build, as the manifest names it → the split that it changes.

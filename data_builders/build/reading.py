@@ -1,7 +1,5 @@
 """Find and read raw files, dataset by dataset; one that fails does not stop the others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.progress import Progress
 from data_builders.build.options import REFINE, SWAP, BuildOptions, Settings, parse_settings
-from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
+from data_builders.dataset import CHECKSUM_DIFFERS, describe_file
 from data_builders.own_data.source import how_to_describe, own_source
 from data_builders.raw.files import Located, MissingRawFileError, locate_files
 from data_builders.raw.reader import BadRows

@@ -3,8 +3,6 @@
 If a dataset's raw file is missing or damaged, the others are still written, and the result names it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -35,8 +33,17 @@ from data_builders.build.reading import ReadDataset, pick_sources
 from data_builders.build.suites import PublishedCount, Suite
 from data_builders.build.swapping import SHARES, swap_tests, swap_training, warn_of_swaps
 from data_builders.build.writing import check_early, check_target, write_build
-from data_builders.dataset.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN, PROJECT, REDISTRIBUTION_ALLOWED
-from data_builders.dataset.sample_sets import answerless, describe_rows, equal_ids, equal_options, repeated_rows
+from data_builders.dataset import (
+    CHECKSUM_DIFFERS,
+    CHECKSUM_UNKNOWN,
+    PROJECT,
+    REDISTRIBUTION_ALLOWED,
+    answerless,
+    describe_rows,
+    equal_ids,
+    equal_options,
+    repeated_rows,
+)
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
 from data_builders.raw.files import MissingRawFileError

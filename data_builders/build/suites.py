@@ -4,8 +4,6 @@ PIPER's published counts are from Table 7 of its paper, its ratios from Table 3.
 the published files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Swap entities in the rows of a build, dataset by dataset, after refining, so that both contexts say the same."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
@@ -9,7 +7,7 @@ from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.build.choosing import Build
-from data_builders.dataset.sample_sets import is_answerable, source_of
+from data_builders.dataset import is_answerable, source_of
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
 _FREQUENT, _FREQUENT_SHARE, _SHOWN = 3, 0.05, 5  # rows and share of wanted rows of an answer that is reported

@@ -4,8 +4,6 @@ Files are written to a temporary folder and moved at the end, the manifest last.
 leaves an earlier one intact. The next build removes the temporary folders of killed ones.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +22,7 @@ from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import file_lock, temporary_folder
 from d2e_sft.util.paths import refuse_no_place
 from data_builders.build.card import CARD_NAME, render_card
-from data_builders.dataset.manifest import describe_outputs, is_ours
-from data_builders.dataset.sample_sets import files_of, source_of
+from data_builders.dataset import describe_outputs, files_of, is_ours, source_of
 from data_builders.raw.source import SPLITS
 
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)

@@ -1,7 +1,5 @@
 """`d2e data`: the command line of the builders, one file per command."""
 
-from __future__ import annotations
-
 import click
 
 from data_builders.commands.boxes import boxes

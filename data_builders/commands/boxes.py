@@ -1,7 +1,5 @@
 """`d2e data boxes`: the Boxes task in its published file format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -10,8 +8,8 @@ import click
 from d2e_sft.config.options import out_argument
 from d2e_sft.util.encrypted_zip import PASSWORD, write_encrypted
 from d2e_sft.util.files import write_whole
-from data_builders.boxes.official import RowFormat, official_rows
 from data_builders.boxes.scenarios import VARIANTS, Variant
+from data_builders.boxes.source import RowFormat, official_rows
 
 
 @click.command()

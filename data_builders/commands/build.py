@@ -1,7 +1,5 @@
 """`d2e data build`: raw files to rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """`d2e data check`: find benchmark rows in a training set."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +10,7 @@ from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from data_builders.commands.shared import PATH, print_table
-from data_builders.dataset.sample_sets import read_set
+from data_builders.dataset import read_set
 from data_builders.quality.overlap import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
 _SHOWN = 10

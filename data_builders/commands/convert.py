@@ -1,7 +1,5 @@
 """`d2e data convert`: check rows and write them in another format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`d2e data diagnose`: describe data before any training, and recommend a method."""
 
-from __future__ import annotations
-
 import random
 import re
 import shlex
@@ -23,7 +21,7 @@ from data_builders.build.card import build_command
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands.shared import FILE, PATH
-from data_builders.dataset.sample_sets import SampleSet, read_set
+from data_builders.dataset import SampleSet, read_set
 from data_builders.own_data.source import how_to_describe, is_own
 
 _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}

@@ -1,7 +1,5 @@
 """`d2e data download`: download official files of datasets, for `--raw` and for the systems' benchmarks."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

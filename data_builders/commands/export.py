@@ -1,7 +1,5 @@
 """`d2e data export`: pairs of prompt and answer for other trainers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

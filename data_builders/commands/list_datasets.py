@@ -1,7 +1,5 @@
 """`d2e data list`: list the datasets."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`d2e data push`: publish a build, or an export of one, on the Hub."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from data_builders.build.card import CARD_NAME, render_card
 from data_builders.commands.shared import PATH
-from data_builders.dataset.manifest import EXPORT, restricted
+from data_builders.dataset import EXPORT, restricted
 
 
 @click.command()

@@ -1,7 +1,5 @@
 """What the commands of `d2e data` share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

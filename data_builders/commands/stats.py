@@ -1,7 +1,5 @@
 """`d2e data stats`: print statistics of data sets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -10,7 +8,7 @@ from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from data_builders.commands.shared import FILE, PATH
-from data_builders.dataset.sample_sets import read_set
+from data_builders.dataset import read_set
 
 
 @click.command()

@@ -13,8 +13,6 @@ from the end. So the stories of both subsets have one distribution, apart from t
 places, their number and order, and the number of moves do not reveal the subset.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +24,7 @@ from pydantic import Field, model_validator
 from d2e_sft.data.sample import EventSample, Split, Subset
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_package_yaml
-from data_builders.raw.facts import source
-from data_builders.raw.source import MOST_SAMPLES, SPLITS, Job, SourceOptions, SplitRows, SplitSamples
+from data_builders.raw.source import MOST_SAMPLES, SPLITS, Job, SourceOptions, SplitRows, SplitSamples, source
 
 _WORDS = load_package_yaml(Path(__file__).with_name("words.yaml"))
 THINGS, PLACES, PEOPLE = (tuple[str, ...](_WORDS[name].split()) for name in ("things", "places", "people"))

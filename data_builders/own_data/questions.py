@@ -4,8 +4,6 @@ The answer column is not read. Without a description, columns have the names of 
 own `format`, so the rows of a benchmark can be used as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From a row of own data to samples, as the description says; messages name the user's column and the value."""
 
-from __future__ import annotations
-
 import json
 import string
 from collections import Counter

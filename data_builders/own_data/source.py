@@ -1,7 +1,5 @@
 """Own data as a source, so that the build treats it like any other dataset."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

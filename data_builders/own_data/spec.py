@@ -3,8 +3,6 @@
 All values are read as text: YAML would turn a label `yes` into true and `01` into 1, which match no text of the data.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 The recommendation is the first rule of `advice.yaml` that fits.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +17,7 @@ from d2e_sft.data.built import SWAPPED, taggers
 from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, EventSample
 from d2e_sft.util.answers import asked_for
 from d2e_sft.util.table import NONE, Table, percent
-from data_builders.dataset.sample_sets import describe_refinement, is_answerable
+from data_builders.dataset import describe_refinement, is_answerable
 from data_builders.quality.context_free import ContextFree, question_alone
 from data_builders.sources.reading import has_answer
 from data_builders.swap.revise import Refusal

@@ -4,8 +4,6 @@ A model reasons in a few sentences and ends with a verdict, with a prompt for ea
 in our own words). Without a model, only the words of free-text answers are checked.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum

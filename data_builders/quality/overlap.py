@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import words
 from d2e_sft.util.progress import Progress
-from data_builders.dataset.sample_sets import SampleSet, source_of
+from data_builders.dataset import SampleSet, source_of
 
 Key = Literal["id", "context", "question"]
 Words = tuple[str, ...]

@@ -1,7 +1,5 @@
 """Statistics of a data set: counts, lengths of the three views, labels, and baselines without the context."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -14,7 +12,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample
 from d2e_sft.util.progress import Progress
 from d2e_sft.util.table import Table, percent
-from data_builders.dataset.sample_sets import SampleSet, describe_refinement
+from data_builders.dataset import SampleSet, describe_refinement
 from data_builders.quality.context_free import INSTALL_SKLEARN, accuracy_by_places, has_sklearn, hypothesis_alone
 from data_builders.raw.source import SPLITS
 

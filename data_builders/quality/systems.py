@@ -1,7 +1,5 @@
 """Counts of the related systems' files beside those that their papers print; `d2e data stats crepe`."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

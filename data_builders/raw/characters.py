@@ -5,8 +5,6 @@ Published files were scraped from pages, converted to CSV and read in the wrong 
 raw row refer to the raw text, so decoding comes after they are used.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

@@ -7,8 +7,6 @@ if its ETag is still the same. `pooch` cannot resume, and `huggingface_hub` only
 Paths inside an archive decide nothing, so an archive that was tampered with cannot write anywhere else.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

@@ -4,8 +4,6 @@ Errors name file, line, field and value. A `BadRowError` concerns one row: `RawI
 bad rows are skipped, records the row. An error of the whole file cannot be skipped.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -5,8 +5,6 @@ judge is asked once more with the first word that is wrong. If that fails, it is
 sentences. Samples with an invalid choice and undecided ones go to the rule refiner.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -7,8 +7,6 @@ there the rule refiner decides. A row's result is kept on disk like a judge's re
 PIPER paper (Table 9) the trained model also refines for itself, by writing.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

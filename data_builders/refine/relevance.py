@@ -18,8 +18,6 @@ These sentences stay, whatever their score:
 - The sentence of an event in the question ("What happened after patients were admitted?").
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import re

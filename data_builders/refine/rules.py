@@ -16,8 +16,6 @@ That holds where the context states an answer. Where it only implies one, or the
 on any clause. Then phrases without a verb go, and clauses of less relevant sentences (`_droppable`); reasons stay.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One module per dataset: raw files, a model of a raw row, how a row becomes samples, and filters."""
 
-from __future__ import annotations
-
 from data_builders.boxes.source import BOXES
 from data_builders.habit.source import HABIT
 from data_builders.raw.source import Source

@@ -5,8 +5,6 @@ development files are read (1,532 and 1,954 rows). The Story Cloze Test (Mostafa
 on request only. PIPER names no relations: endings of a story count as temporal, explanations and reasons as causal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,7 +12,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitSamples, read_splits, reader
 from data_builders.sources.rows import Draft, Form, M, RawInput, RawRow, Row, Text, clean, columns
 

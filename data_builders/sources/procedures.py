@@ -13,8 +13,6 @@ a question, and the states that they gave are its answers. The benchmark's own f
 split only.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,8 +22,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from data_builders.raw.facts import source
-from data_builders.raw.source import Job, SplitSamples
+from data_builders.raw.source import Job, SplitSamples, source
 from data_builders.sources.reading import Filter, join_answers, keep_if, keep_unseen, read_splits, reader
 from data_builders.sources.rows import Draft, Form, RawInput, RawObject, RawRow, Row, Text, clean
 

@@ -1,7 +1,5 @@
 """From the files of a source to its samples: filters with a name and a reason, and reading all splits through them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,11 +4,9 @@ The file has 2,061 pairs of prompt and completion. A prompt has facts and a yes-
 question's published parts, each with what a reading model answered (often wrong), then the right answer.
 """
 
-from __future__ import annotations
-
 import re
 
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import keep_first, reader
 from data_builders.sources.rows import BadRowError, Draft, Form, RawRow, Text
 

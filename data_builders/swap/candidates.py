@@ -1,7 +1,5 @@
 """The other answers that may replace a sample's: from its options, word lists, other rows, or a model."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ kind is narrow if the shape says little. An entity may also have a type with a l
 the word that a question asks for (`Which country …`), by the answer's own words (`… University`), or by the list.
 """
 
-from __future__ import annotations
-
 import calendar
 import random
 import re

@@ -4,8 +4,6 @@ A text may also speak of an entity by a part of its name, by a form of its words
 words change together with the entity (`Obama` with `Barack Obama`), or the entity cannot be replaced.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from enum import StrEnum

@@ -9,8 +9,6 @@ A swapped sample replaces its original. Exchanging `meta["swapped"]["to"]` and `
 original; `["parts"]` has the parts of the name that changed with it.
 """
 
-from __future__ import annotations
-
 import operator
 import random
 from collections import Counter, defaultdict

@@ -5,8 +5,6 @@ is grammatical. A question for the effect without the cause is counterfactual ("
 not for …?"). One for a cause, or for what a cause does, is causal. If no wording fits, there is no question.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -8,8 +8,6 @@ clause that follows. A relative clause, an item of a series and a further predic
 of a clause that a remark interrupts need each other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Find the mentions of an entity in a text, check whether a replacement is safe, and replace them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache

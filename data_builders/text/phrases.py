@@ -5,8 +5,6 @@ these. The words around a span say which phrase must be there ("because" a claus
 auxiliaries and verb forms say which one is there. A span gets a kind only if both agree.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -4,8 +4,6 @@
 found here. An item with all its sentences is one unit, and so is a turn of a dialogue.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence

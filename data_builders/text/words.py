@@ -1,7 +1,5 @@
 """English words: lists (`word_lists.yaml`), forms of verbs by rule, stems, and which word is the verb of a clause."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path

@@ -16,8 +16,8 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.server.start import ServeOptions
 from d2e_sft.util.files import with_checksums, write_json
 from data_builders.build.card import render_card
-from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.rows import write_rows_page
+from data_builders.commands.show import write_rows_page
+from data_builders.dataset import SampleSet
 from data_builders.quality.stats import compute_stats, render_stats
 from eval.compare.judged import ErrorPattern, JudgedError, RunPatterns
 from eval.compare.reading import settings

@@ -1,7 +1,5 @@
 """A folder of small raw files in the datasets' real formats; their rows were written for these tests."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,12 +1,10 @@
 """Rows for the tests of statistics and overlap."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import EventSample
-from data_builders.dataset.sample_sets import read_set
+from data_builders.dataset import read_set
 from data_builders.quality.stats import compute_stats
 from tests.tiny import make_sample
 

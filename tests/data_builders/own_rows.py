@@ -1,7 +1,5 @@
 """Own data for the tests: a description, files beside it, and what is built of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Read one source from a raw folder, or build it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from functools import cache

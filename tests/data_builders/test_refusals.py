@@ -1,7 +1,5 @@
 """Refusals of `d2e data`: command lines with the message of each in `test_refusals.yaml`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -5,16 +5,13 @@ and MC for the end of a chain in which all were changed. Labels and aliases of W
 reader follows the format that the authors' README documents and their program `evaluation.py` reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from data_builders.raw.facts import source
-from data_builders.sources.conflict.pairs import PairOptions, passages
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitSamples, read_splits
-from data_builders.sources.rows import Cleaned, Draft, Form, RawInput, RawRow, Text
+from data_builders.sources.rows import Cleaned, Draft, Form, PairOptions, RawInput, RawRow, Text, passages
 
 
 class _Row(RawRow):

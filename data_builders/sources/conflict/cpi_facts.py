@@ -4,11 +4,9 @@ Each passage contradicts a known fact; mostly it says that a capital was moved (
 the known answer, so pointing at a name is not enough.
 """
 
-from __future__ import annotations
-
 import re
 
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import reader
 from data_builders.sources.rows import BadRowError, Draft, Form, RawInput, RawRow, Text
 

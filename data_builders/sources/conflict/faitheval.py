@@ -8,17 +8,14 @@ passages that contradict each other. Both are `unanswerable` rows. As in the aut
 word is expected then (in our words), and the phrases that the program accepts are the accepted answers.
 """
 
-from __future__ import annotations
-
 import string
 from functools import partial
 from pathlib import Path
 
 from pydantic import AliasPath, Field
 
-from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Source
+from data_builders.raw.source import Source, source
 from data_builders.sources.reading import Job, SplitSamples, read_splits, reader
 from data_builders.sources.rows import Form, RawInput, RawObject, RawRow, Text, Texts, columns, derived_table
 

@@ -5,15 +5,12 @@ from the entities of SQuAD. Training rows only: all 99,094, those of the authors
 The reader follows the format that the README documents and `build_dataset.py` writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 
-from data_builders.raw.facts import source
-from data_builders.sources.conflict.pairs import PairOptions, passages
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitRows, SplitSamples, to_samples
-from data_builders.sources.rows import Cleaned, Draft, Form, RawRow, Text
+from data_builders.sources.rows import Cleaned, Draft, Form, PairOptions, RawRow, Text, passages
 
 
 class _Row(RawRow):

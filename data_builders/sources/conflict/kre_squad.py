@@ -5,15 +5,13 @@ to give one of the wrong options: `conflict`. The files are those that FaithfulR
 rows with the same number are the same question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from pydantic import Field
 
 from d2e_sft.data.sample import Subset
 from d2e_sft.util.answers import words
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitRows, SplitSamples, apply_filters, keep_if, move_share, to_samples
 from data_builders.sources.rows import BadRowError, Draft, Form, RawInput, RawRow, SourceOptions, Text, Texts
 

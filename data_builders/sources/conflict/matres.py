@@ -8,8 +8,6 @@ The published texts do not mark the events, and in a third of the rows a word oc
 features have the places of both events in tokens of a model, which as shares of the text tell the occurrence.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -20,8 +18,7 @@ from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
 from d2e_sft.util.errors import UserError
-from data_builders.raw.facts import source
-from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows, SplitSamples
+from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows, SplitSamples, source
 from data_builders.sources.reading import apply_filters, keep_if, to_samples
 from data_builders.sources.rows import BadRowError, Draft, Form, RawInput, RawRow, Row, Text, derived_table
 

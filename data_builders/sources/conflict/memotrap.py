@@ -5,8 +5,6 @@ instruction becomes the context, and the text to continue becomes the question, 
 for the habit only. Tables, pages and logs show the file of hateful sentences on request only (`hate_speech=true`).
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import partial
@@ -14,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitRows, SplitSamples, to_samples
 from data_builders.sources.rows import BadRowError, Draft, Form, RawRow, SourceOptions, Text, columns
 

@@ -5,18 +5,14 @@ answer is an `aligned` row, a passage with a swapped entity a `conflict` row; th
 both. Swaps only keep the tagged type of the entity; many of them are absurd.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
-from data_builders.raw.facts import source
-from data_builders.raw.source import Job, SplitRows, SplitSamples
-from data_builders.sources.conflict.pairs import passages
+from data_builders.raw.source import Job, SplitRows, SplitSamples, source
 from data_builders.sources.reading import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples
-from data_builders.sources.rows import Draft, Form, RawRow, SourceOptions, Text, columns
+from data_builders.sources.rows import Draft, Form, RawRow, SourceOptions, Text, columns, passages
 
 
 class NQSwapOptions(SourceOptions):

@@ -9,14 +9,12 @@ the first only. Questions on passages that training never saw are asked in both 
 A revision that training may use (`--swap`) takes the options that the test does not: they are `meta["choices"]`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from pydantic import Field
 
 from d2e_sft.data.sample import EventSample
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.conflict.kre_squad import KreSquadRow, options_differ
 from data_builders.sources.reading import Job, SplitRows, SplitSamples, apply_filters, keep_first, keep_if, to_samples
 from data_builders.sources.rows import Draft, Form, RawInput, SourceOptions

@@ -6,8 +6,6 @@ the dependency between the events. For the fixed questions (warmup) they come fr
 a row is a `conflict` if it conflicts with any prior, and `aligned` if it agrees with some and conflicts with none.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -16,9 +14,9 @@ from typing import Literal, Self, get_args
 from pydantic import model_validator
 
 from d2e_sft.data.sample import Subset
-from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitSamples, keep_if, read_splits
 from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, SourceOptions, Text, derived_table
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from d2e_sft.data.sample import Relation
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitSamples, convert, keep_if, read_splits
 from data_builders.sources.rows import Draft, Form, RawInput, RawObject, RawRow, Text
 

@@ -7,8 +7,6 @@ counts exactly: a question is counterfactual if it has the letters "if" anywhere
 If the training file is missing, a rendering without wrong answers is read, and these are drawn from other stories.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence
@@ -17,8 +15,8 @@ from functools import partial
 from typing import Literal
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
+from data_builders.raw.source import source
 from data_builders.sources.reading import NO_BLANK, UNSEEN_CONTEXTS, Job, SplitSamples, convert, keep_if, read_splits
 from data_builders.sources.rows import (
     Cleaned,

@@ -11,8 +11,6 @@ kind, so a question is worded by the kind of phrase that a span is (`text/phrase
 Pairs with a span that is not a whole phrase, or without a well-formed question, are left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +22,9 @@ from pydantic import Field
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.raw.characters import DECODED, decode_characters
-from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, clean
-from data_builders.raw.source import Job, SplitSamples
+from data_builders.raw.source import Job, SplitSamples, source
 from data_builders.sources.reading import (
     NEW_QUESTIONS,
     NO_BLANK,

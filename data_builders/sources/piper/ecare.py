@@ -5,13 +5,11 @@ The labels of the published test are hidden, so PIPER's 2,122 test samples are `
 some with the same correct statement; those training rows are left out.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field
 
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import keep_first, keep_unseen, reader
 from data_builders.sources.rows import Bit, Draft, Form, RawRow, Text
 

@@ -9,8 +9,6 @@ accepted answer, which training uses; each is also accepted on its own. The publ
 (`meta.spans`) or the words that identify their events (`meta.triggers`).
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Literal
 
@@ -18,8 +16,8 @@ from pydantic import Field
 
 from d2e_sft.data.sample import Relation
 from data_builders.raw.characters import decode_characters
-from data_builders.raw.facts import source
 from data_builders.raw.row import Draft
+from data_builders.raw.source import source
 from data_builders.sources.reading import NEW_QUESTIONS, NO_BLANK, UNSEEN_CONTEXTS, keep_if, read_splits
 from data_builders.sources.rows import Cleaned, Form, IfOptions, IfRule, RawInput, RawRow, Text, has_if
 

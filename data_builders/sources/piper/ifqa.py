@@ -4,9 +4,7 @@ PIPER uses the 700 test questions of the full split. Training questions that are
 file are left out. The few-shot split distributes the same questions differently and is never read.
 """
 
-from __future__ import annotations
-
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import NO_BLANK, keep_first, keep_unseen, reader
 from data_builders.sources.rows import BadRowError, Cleaned, Draft, Form, RawInput, RawRow, Text
 

@@ -5,12 +5,10 @@ the questions of the category Event Ordering that have at least one correct cand
 publishers' development file (99 questions) is used instead; it shares no sentence with the test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import convert, keep_first, keep_if, reader
 from data_builders.sources.rows import Draft, Form, RawInput, RawRow, Row, Text, columns
 

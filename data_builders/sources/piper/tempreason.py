@@ -5,14 +5,12 @@ facts it was made from, which always have it. PIPER's limit of 600 words would d
 the default. Level 2, which asks about the same pages, is never read.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import AliasPath, Field
 
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitSamples, keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import BadRowError, Draft, Form, RawRow, SourceOptions, Text, Texts, fingerprint
 

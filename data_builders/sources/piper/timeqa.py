@@ -6,15 +6,13 @@ training row keeps the sentence with its answer and as many neighbouring sentenc
 that is too long for that, the excerpt is made of the published `paragraphs`, chunks of about 100 words.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, Field, NonNegativeInt, model_validator
 
-from data_builders.raw.facts import source
 from data_builders.raw.row import Draft, clean
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitSamples, keep_if, keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, SourceOptions, Text, Texts, contains_any
 from data_builders.text.sentences import chunk_spans, excerpt

@@ -5,15 +5,13 @@ with starts/ends. Keeping one row for each (event1, event2, story) gives PIPER's
 of a pair comes first, so a seeded draw chooses the row, with even labels.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence
 
 from data_builders.raw.characters import DECODED
-from data_builders.raw.facts import source
 from data_builders.raw.reader import Line
+from data_builders.raw.source import source
 from data_builders.sources.reading import Job, SplitRows, SplitSamples, to_samples
 from data_builders.sources.rows import BadRowError, Draft, clean
 

@@ -3,12 +3,10 @@
 PIPER takes the 3,003 test rows as they are. Paragraphs (joined steps) of the test are not used for training.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 
-from data_builders.raw.facts import source
+from data_builders.raw.source import source
 from data_builders.sources.reading import keep_unseen, reader
 from data_builders.sources.rows import BadRowError, Draft, Form, RawObject, RawRow, Text, Texts, fingerprint
 

@@ -1,7 +1,5 @@
 """A second simulation of the Boxes world, which knows only the text; and builds that tests share."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

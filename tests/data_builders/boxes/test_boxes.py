@@ -1,7 +1,5 @@
 """The Boxes generator against the text and the published proportions, its variants, and the published files."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter
@@ -12,8 +10,8 @@ import pytest
 from scipy import stats
 
 from d2e_sft.data.sample import EventSample
-from data_builders.boxes.official import official_rows
 from data_builders.boxes.scenarios import VARIANTS, Variant
+from data_builders.boxes.source import official_rows
 from data_builders.boxes.wording import Wording, ambiguous_names
 from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, BoxWorld, Operation, Scenario
 from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in

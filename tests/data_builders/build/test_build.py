@@ -1,7 +1,5 @@
 """Builds from the command line: suites, unreadable files, counts against the paper, and writing as a whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

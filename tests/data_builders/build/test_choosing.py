@@ -1,7 +1,5 @@
 """Which rows a build takes: fixed ratios, none of a benchmark, and those that a judge over real HTTP lets pass."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -18,7 +16,7 @@ from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.mixture import MixturePool, allot, draw
 from data_builders.build.suites import PIPER_10K
-from data_builders.dataset.sample_sets import SampleSet
+from data_builders.dataset import SampleSet
 from data_builders.quality.judged import JudgedVerdict
 from data_builders.quality.overlap import exclude_overlap, find_overlap
 from data_builders.text.sentences import split_sentences

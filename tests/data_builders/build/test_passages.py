@@ -1,19 +1,17 @@
 """Passages of other rows: unanswerable rows and distractors, checked row by row against what the data says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from d2e_sft.util.answers import contains
 from data_builders.build.card import build_command
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.dataset.manifest import read_manifest
 from tests.data_builders.own_rows import write
 from tests.messages import Call, messages_of
 

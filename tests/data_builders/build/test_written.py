@@ -1,7 +1,5 @@
 """What a build writes beside its rows: the card, and exports for other trainers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

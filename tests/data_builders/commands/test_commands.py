@@ -1,7 +1,5 @@
 """`d2e data`: what the user types, sees, and pushes to a stand-in of the Hub."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

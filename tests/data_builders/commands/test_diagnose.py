@@ -1,7 +1,5 @@
 """`d2e data diagnose`: one look at own rows, with and without a model."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The habit task: a model that uses the context is right in both subsets, one with habits only in one."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

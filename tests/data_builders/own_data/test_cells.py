@@ -1,7 +1,5 @@
 """Typed cells as text, own conversations, and questions without answers."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """What is wrong with own data, its description, conversations or questions: a message each (test_messages.yaml)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A user's own CSV, JSON or Parquet becomes samples as a few lines of YAML say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows before training: what is known of them, which method follows, habits by the questions alone, the page."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +11,9 @@ import yaml
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
+from data_builders.commands.show import draw, marked, pick, share_kept, write_rows_page
 from data_builders.quality.context_free import guess_habits, guesses, question_alone
 from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
-from data_builders.quality.rows import draw, marked, pick, share_kept, write_rows_page
 from tests.tiny import make_sample
 
 PLACES = {

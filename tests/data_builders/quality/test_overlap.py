@@ -1,7 +1,5 @@
 """Rows that a training set does without: overlap with benchmark sets (by all pairs), and a judge's verdicts."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.dataset.sample_sets import SampleSet
+from data_builders.dataset import SampleSet
 from data_builders.quality.judged import JudgedVerdict, judge_quality, quality_prompts, read_verdict
 from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap, near_pairs
 from tests.command import call

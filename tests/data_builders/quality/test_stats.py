@@ -1,7 +1,5 @@
 """Statistics of rows and of systems' raw files, against independent counts; what the question tells; the page."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random
@@ -18,7 +16,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.encrypted_zip import write_encrypted
-from data_builders.dataset.sample_sets import SampleSet, read_set
+from data_builders.dataset import SampleSet, read_set
 from data_builders.quality.context_free import accuracy_by_places, hypothesis_alone
 from data_builders.quality.stats import compute_stats, render_stats, stats_tables
 from tests.command import output_of

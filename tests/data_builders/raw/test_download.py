@@ -1,7 +1,5 @@
 """Downloads against a small local server, and the one member that is taken from an archive."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io

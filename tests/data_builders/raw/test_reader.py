@@ -1,7 +1,5 @@
 """Raw files and rows are read whatever their form, and damage is reported with its place, field and value."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterable
 from pathlib import Path

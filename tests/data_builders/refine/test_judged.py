@@ -1,7 +1,5 @@
 """Who says what is relevant: a judge, who deletes words or chooses sentences, and scorers with an independent form."""
 
-from __future__ import annotations
-
 import builtins
 import importlib.util
 import math

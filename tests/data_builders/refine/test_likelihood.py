@@ -1,7 +1,5 @@
 """A model decides by likelihood which spans stay; rows on which it does not use the context go to the rules."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

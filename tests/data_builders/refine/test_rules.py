@@ -1,7 +1,5 @@
 """The extractive refiner keeps relevant sentences and clauses, and what the answer needs whatever its score."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Promises of all rows of all sources, from the small raw files and, if available, the published ones (read once)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -14,7 +12,7 @@ import yaml
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.answers import words
-from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
+from data_builders.dataset import CHECKSUM_DIFFERS, describe_file
 from data_builders.raw.characters import decode_characters
 from data_builders.raw.files import locate_files
 from data_builders.raw.reader import read_bytes

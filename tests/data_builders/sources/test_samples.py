@@ -1,7 +1,5 @@
 """Small raw files give the rows of samples.yaml, and damaged rows the messages of bad_rows.yaml."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

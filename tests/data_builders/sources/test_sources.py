@@ -1,7 +1,5 @@
 """Sources that draw, and texts of single sources; whole rows are in test_samples.py."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -15,7 +13,7 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import parse_settings
-from data_builders.dataset.sample_sets import describe_rows
+from data_builders.dataset import describe_rows
 from data_builders.raw.files import locate_files
 from data_builders.sources import SOURCES
 from data_builders.sources.conflict.matres import find_events

@@ -1,7 +1,5 @@
 """Builds with swaps: what is replaced and counted, the warnings, and answers that a model proposes."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

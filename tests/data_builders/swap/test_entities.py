@@ -1,7 +1,5 @@
 """Kinds and types of answers, other things of a type, and whether an answer can stand where another one stood."""
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -1,7 +1,5 @@
 """Swaps: the answer follows from the text, no trace of the old one is left, nonsense is refused; twins' habits."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

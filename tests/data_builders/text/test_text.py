@@ -1,7 +1,5 @@
 """Text: stems, sentences and items, clauses that can go, mentions of an entity, phrases and questions about causes."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

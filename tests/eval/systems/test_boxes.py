@@ -12,7 +12,7 @@ import pytest
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.encrypted_zip import write_encrypted
 from d2e_sft.util.errors import UserError
-from data_builders.boxes.official import official_rows
+from data_builders.boxes.source import official_rows
 from eval.systems.benchmark import BenchmarkCall
 from eval.systems.boxes.answers import read_all, right, right_officially
 from eval.systems.boxes.benchmark import BOXES, BoxesOptions, as_masked, completed, prompt_about
