@@ -32,32 +32,32 @@ class Outcome(StrEnum):
     REJECTED_REORDERED = "rejected: sentences out of order or twice"
     REJECTED_EMPTY = "rejected: no sentence"
     UNDECIDED = "undecided"
-    RULES_ONLY = "rules only"
     NOTHING_TO_CHOOSE = "nothing to leave out"
     ALREADY_REFINED = "refined by its source"
 
 
 BY_JUDGE = (Outcome.JUDGE, Outcome.SENTENCES)
-ASKED = tuple(set(Outcome) - {Outcome.RULES_ONLY, Outcome.NOTHING_TO_CHOOSE, Outcome.ALREADY_REFINED})
+ASKED = tuple(set(Outcome) - {Outcome.NOTHING_TO_CHOOSE, Outcome.ALREADY_REFINED})
 
 
 def judge_refine(
-    samples: Sequence[EventSample], judge: Judge | None, fallback: Callable[[EventSample], EventSample]
+    samples: Sequence[EventSample], judge: Judge, fallback: Callable[[EventSample], EventSample]
 ) -> tuple[list[EventSample], Counter[Outcome]]:
-    """Refine contexts by a judge, or by the rule refiner (`fallback`) without a judge or a valid reply.
+    """Refine contexts by a judge, or by the rule refiner (`fallback`) without a valid reply.
 
     Return the samples in order, and the number of each outcome. `meta.refiner` of a sample is `judge` or `rules`; one
     that already has a refined context stays as it is.
     """
-    found = {place: outcome for place, sample in enumerate(samples) if (outcome := _before_asking(sample, judge))}
+    found = dict[int, Outcome]()
+    for place, sample in enumerate(samples):
+        if not _can_lose_words(sample):
+            is_refined = sample.refined_context is not None
+            found[place] = Outcome.ALREADY_REFINED if is_refined else Outcome.NOTHING_TO_CHOOSE
     asked = [place for place in range(len(samples)) if place not in found]
-    texts = dict[int, str]()
-    if judge is not None and asked:
-        texts = dict(zip(asked, _shortened([samples[place] for place in asked], judge), strict=True))
-        again = [place for place in asked if not texts[place]]
-        chosen = _chosen([samples[place] for place in again], judge)
-        for place, (text, outcome) in zip(again, chosen, strict=True):
-            texts[place], found[place] = text, outcome
+    texts = dict(zip(asked, _shortened([samples[place] for place in asked], judge), strict=True))
+    again = [place for place in asked if not texts[place]]
+    for place, (text, outcome) in zip(again, _chosen([samples[place] for place in again], judge), strict=True):
+        texts[place], found[place] = text, outcome
     refined = list[EventSample]()
     for place, sample in enumerate(samples):
         if found.get(place) is Outcome.ALREADY_REFINED:
@@ -159,14 +159,6 @@ def _check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
     if any(later <= sooner for sooner, later in pairwise(choice)):
         return Outcome.REJECTED_REORDERED
     return Outcome.SENTENCES
-
-
-def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:
-    if sample.refined_context is not None:
-        return Outcome.ALREADY_REFINED
-    if judge is None:
-        return Outcome.RULES_ONLY
-    return None if _can_lose_words(sample) else Outcome.NOTHING_TO_CHOOSE
 
 
 def _can_lose_words(sample: EventSample) -> bool:

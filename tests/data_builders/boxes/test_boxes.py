@@ -12,8 +12,8 @@ from scipy import stats
 from d2e_sft.data.sample import EventSample
 from data_builders.boxes.scenarios import VARIANTS, Variant
 from data_builders.boxes.source import official_rows
-from data_builders.boxes.wording import Wording, ambiguous_names
-from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, BoxWorld, Operation, Scenario
+from data_builders.boxes.wording import ambiguous_names
+from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, BoxWorld, Scenario
 from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 from tests.data_builders.reading import build_splits
 
@@ -158,21 +158,6 @@ def test_ambiguous_names_share_nouns_as_published() -> None:
     # 17 nouns with six modifiers each are 102 names, and the last two find no thing.
     assert sorted(nouns.values()) == [4] + [6] * 16
     assert ambiguous_names(OBJECTS, random.Random(1)) != names
-
-
-def test_the_modifier_stays_if_the_box_has_another_thing_with_that_noun() -> None:
-    names = {"cup": "red car", "hat": "blue car", "pen": "big pen"}
-    wording = Wording(names=names, omit_modifiers=True)
-    before = (frozenset({"cup", "hat", "pen"}), frozenset[str]())
-    both = Operation("move", frozenset({"cup", "pen"}), source=0, target=1)
-    assert wording.operation(both, before) == "Move the red car and the pen from Box 0 to Box 1."
-    assert wording.leaves_open(both, before)
-    assert wording.operation(Operation("remove", frozenset({"hat"}), source=0), before) == (
-        "Remove the blue car from Box 0."
-    )
-    alone = (frozenset({"hat"}), frozenset({"cup"}))
-    assert wording.operation(Operation("remove", frozenset({"hat"}), source=0), alone) == "Remove the car from Box 0."
-    assert wording.operation(Operation("put", frozenset({"pen"}), target=1), alone) == "Put the big pen into Box 1."
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -18,6 +18,7 @@ from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.build.suites import PIPER_10K, SUITES
 from data_builders.raw.source import RawFile
+from data_builders.sources import SOURCES
 from tests.command import Called, Kill, call, finish, output_of, refusal_of, start
 from tests.data_builders.reading import use_substitutes
 
@@ -55,12 +56,22 @@ def test_piper_writes_test_rows_alone_and_merges_ester_and_cqa_into_cster(raw: P
     assert all(sample.refined_context is None for sample in samples)
 
 
-def test_story_cloze_may_be_missing_from_the_out_of_distribution_suite(raw: Path, tmp_path: Path) -> None:
-    shutil.rmtree(raw / "ood/storycloze")
-    result = _build(raw, tmp_path, "ood")
+@pytest.mark.parametrize(
+    ("suite", "folder", "address"),
+    [
+        ("ood", "ood/storycloze", "cs.rochester.edu"),  # handed out on request
+        ("conflict", "conflict/confiqa", "raw.githubusercontent.com/byronBBL/Context-DPO"),  # never downloaded here
+    ],
+)
+def test_a_suite_is_complete_without_its_optional_files(
+    raw: Path, tmp_path: Path, suite: str, folder: str, address: str
+) -> None:
+    shutil.rmtree(raw / folder)
+    result = _build(raw, tmp_path, suite)
     assert result.status == 0, result.out
-    assert "cs.rochester.edu" in result.err
-    assert {s.dataset for s in read_samples(tmp_path / "out" / "test.parquet")} == {"cider", "socialiqa", "alphanli"}
+    assert address in result.err
+    found = {sample.dataset for sample in read_samples(tmp_path / "out" / "test.parquet")}
+    assert found == {name for name in SUITES[suite].datasets if SOURCES[name].raw_folder not in folder}
 
 
 def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Path, tmp_path: Path) -> None:
@@ -80,17 +91,6 @@ def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Pat
     assert [row["dataset"] for row in counts] == list(SUITES["conflict"].datasets)
     reasons = {row["dataset"]: row["reason"] for row in counts}
     assert "hateful sentences are read on request only" in reasons["memotrap"]
-
-
-def test_the_conflict_suite_is_complete_without_files_that_were_never_downloaded_here(
-    raw: Path, tmp_path: Path
-) -> None:
-    shutil.rmtree(raw / "conflict/confiqa")
-    result = _build(raw, tmp_path, "conflict")
-    assert result.status == 0, result.out
-    assert "raw.githubusercontent.com/byronBBL/Context-DPO" in result.err
-    samples = read_samples(tmp_path / "out" / "test.parquet")
-    assert not any(sample.dataset.startswith("confiqa") for sample in samples)
 
 
 def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Path) -> None:
@@ -245,14 +245,6 @@ def test_files_that_no_build_wrote_are_not_overwritten(raw: Path, tmp_path: Path
     assert (tmp_path / name).read_text() == "{}"
 
 
-def test_context_bounds_leave_out_and_count(raw: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    output_of("data", "build", "--datasets", "ecare", "--raw", raw, "--out", out, "--min-context-words", 4)
-    assert all(len(sample.context.split()) >= 4 for sample in read_samples(out / "train.parquet"))
-    filters = read_manifest(out)["datasets"]["ecare"]["splits"]["train"]["filters"]
-    assert filters[-1]["name"] == "context of 4 to any number of words"
-
-
 def test_piper_compares_with_the_published_counts_and_says_why_they_differ(raw: Path, tmp_path: Path) -> None:
     result = call("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "out", "cosmosqa.rule=word")
     unfolded = re.sub(r"\n {4,}", " ", result.out)  # a long reason stands below its row
@@ -324,18 +316,6 @@ def test_the_next_build_removes_what_a_killed_one_left(raw: Path, tmp_path: Path
     assert call("data", *arguments).status == 0
     assert sorted(path.name for path in out.glob(".*")) == [".build-notes"]
     assert own.read_text() == "not of a build"
-
-
-def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
-    words = {}
-    for settings in (
-        ("refine.max_share=1", "refine.threshold=0"),
-        ("refine.max_share=0.1", "refine.keep_events=false"),
-    ):
-        build(BuildOptions(["tracie"], tmp_path / "out", raw, settings=settings, overwrite=True))
-        samples = read_samples(tmp_path / "out/test.parquet")
-        words[settings[0]] = sum(len((sample.refined_context or "").split()) for sample in samples)
-    assert words["refine.max_share=0.1"] < words["refine.max_share=1"]
 
 
 def test_a_missing_file_costs_its_own_split_and_a_damaged_one_its_dataset(raw: Path, tmp_path: Path) -> None:

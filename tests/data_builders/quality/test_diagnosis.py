@@ -11,7 +11,7 @@ import yaml
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.commands.show import draw, marked, pick, share_kept, write_rows_page
+from data_builders.commands.show import draw, marked, share_kept, write_rows_page
 from data_builders.quality.context_free import guess_habits, guesses, question_alone
 from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
 from tests.tiny import make_sample
@@ -272,13 +272,6 @@ def test_rows_are_drawn_by_the_seed_in_the_datas_order() -> None:
     assert drawn == draw(rows, 10, seed=1) != draw(rows, 10, seed=2)
     assert [rows.index(one) for one in drawn] == sorted(rows.index(one) for one in drawn)
     assert draw(rows, 99, seed=1) == rows
-
-
-def test_rows_are_picked_by_id() -> None:
-    rows = [own("d-1"), own("d-2")]
-    assert pick(rows, ["d-2", "d-1"]) == rows[::-1]
-    with pytest.raises(UserError, match=r"--id: got 'd-3'; none of 2 rows has it. Did you mean 'd-\d'"):
-        pick(rows, ["d-3"])
 
 
 def test_what_the_refined_context_lacks_is_marked() -> None:

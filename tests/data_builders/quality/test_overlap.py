@@ -15,8 +15,7 @@ from data_builders.quality.judged import JudgedVerdict, judge_quality, quality_p
 from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap, near_pairs
 from tests.command import call
 from tests.data_builders.nli_rows import PASSAGE, own_row
-from tests.judge_server import JudgeServer, MakeJudge
-from tests.tiny import make_sample, make_samples
+from tests.tiny import make_sample
 
 
 def _overlap(train: Sequence[EventSample], test: Sequence[EventSample], threshold: float = 0.8) -> Overlap:
@@ -184,30 +183,6 @@ def test_near_pairs_are_those_of_a_comparison_of_all_with_all(threshold: float) 
 NLI = {"format": "nli", "context": "Ann slept.", "question": "Ann woke before she slept.", "answers": ["negative"]}
 SCQ = {"format": "scq", "options": ["rain", "snow"], "answers": ["snow"]}
 MCQ = {"format": "mcq", "options": ["rain", "snow", "hail"], "answers": ["rain", "hail"]}
-
-
-def test_verdicts_come_in_the_order_of_the_samples(server: JudgeServer, judge: MakeJudge) -> None:
-    def reply(user: str) -> str:
-        return "It says so.\nVerdict: " + ("supported" if "2 days" in user else "unsupported")
-
-    server.reply = reply
-    verdicts = judge_quality(make_samples(4), judge())
-    assert verdicts == [
-        JudgedVerdict.UNSUPPORTED,
-        JudgedVerdict.UNSUPPORTED,
-        JudgedVerdict.SUPPORTED,
-        JudgedVerdict.UNSUPPORTED,
-    ]
-
-
-def test_a_verdict_that_is_nowhere_stated_is_undecided(server: JudgeServer, judge: MakeJudge) -> None:
-    server.reply = lambda user: "It is clearly supported by the context."
-    asked = judge()
-    assert judge_quality(make_samples(2), asked) == [JudgedVerdict.UNDECIDED, JudgedVerdict.UNDECIDED]
-    assert asked.usage.undecided == 2
-    assert server.users[-1].endswith(
-        '(Your last line must be exactly "Verdict: supported" or "Verdict: unsupported".)'
-    )
 
 
 @pytest.mark.parametrize(

@@ -126,13 +126,6 @@ def test_each_sample_gets_its_own_reply(server: JudgeServer, judge: MakeJudge) -
     assert refined[2] == kept
 
 
-def test_without_a_judge_the_rules_refine_everything() -> None:
-    refined, counts = judge_refine([story(), make_sample(3)], None, by_rules)
-    assert counts == Counter({Outcome.RULES_ONLY: 1, Outcome.ALREADY_REFINED: 1})
-    assert refined[0].refined_context == by_rules(story()).refined_context
-    assert refined[0].meta["refiner"] == "rules"
-
-
 def test_a_prompt_has_the_context_and_shows_the_answer_except_for_nli() -> None:
     (qa,) = refine_prompts([story(answers=["the river", "a river"])])
     assert qa.user == (f"{STORY}\n\nQuestion: What rose after 0 days?\nAnswer:\nthe river\na river")

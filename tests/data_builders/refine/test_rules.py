@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.util.errors import UserError
-from data_builders.build.options import parse_settings
 from data_builders.refine.relevance import Asked, best_occurrence, labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.text.sentences import split_sentences
@@ -99,14 +97,9 @@ def test_options_that_all_rows_of_a_dataset_share_are_labels_not_query() -> None
     assert refine(rows[0], DEFAULT, labelled_datasets(rows)).refined_context == "A storm came."
 
 
-def test_options_and_an_existing_refined_context() -> None:
+def test_an_existing_refined_context_stays() -> None:
     sample = _sample(refined_context="exact")
     assert refine(sample, DEFAULT) is sample
-    assert RefinerOptions(scorer="embedding", model="me/mine", pooling="last").model == "me/mine"
-    with pytest.raises(ValueError, match=r"refine\.model with refine\.scorer=overlap"):
-        RefinerOptions(model="me/mine")
-    with pytest.raises(UserError, match="got 'word'; Input should be 'clause' or 'sentence'"):
-        parse_settings(["refine.unit=word"], [])
 
 
 # Sentences that are needed
