@@ -18,7 +18,8 @@ from d2e_sft.judge.judge import Judge, JudgePrompt
 from d2e_sft.judge.templates import JobTemplates, closing_value, templates_of, without_closing
 from d2e_sft.util.answers import words
 from data_builders.text.clauses import split_spans
-from data_builders.text.sentences import keep_sentences, split_sentences
+from data_builders.text.keeping import keep_sentences
+from data_builders.text.sentences import split_sentences
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
 

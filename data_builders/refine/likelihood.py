@@ -30,7 +30,8 @@ from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.terminal import filled
 from data_builders.refine.relevance import Asked, best_occurrence, make_scorer
 from data_builders.refine.rules import Limits, RefinerOptions, refine_samples
-from data_builders.text.clauses import Span, keep_spans, split_spans, with_needed
+from data_builders.text.clauses import Span, split_spans
+from data_builders.text.keeping import keep_spans, with_needed
 
 Kept = frozenset[int]  # numbers of the spans that stay
 Score = Callable[[Sequence[Kept]], list[float]]  # contexts → the answer's score with each; an empty one is no context

@@ -28,8 +28,9 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import words
 from d2e_sft.util.progress import Progress
 from data_builders.refine.relevance import Asked, Pooling, Scorer, ScorerName, labelled_datasets, make_scorer
-from data_builders.text.clauses import Span, keep_spans, split_spans, with_needed
-from data_builders.text.sentences import keep_sentences, split_sentences
+from data_builders.text.clauses import Span, split_spans
+from data_builders.text.keeping import keep_sentences, keep_spans, with_needed
+from data_builders.text.sentences import split_sentences
 from data_builders.text.words import begins_with_verb, predicate_place, stems, words_of
 
 # With these the scorers keep about equally many words; a low cosine means little, so its threshold is higher.

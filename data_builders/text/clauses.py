@@ -9,12 +9,12 @@ of a clause that a remark interrupts need each other.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise, takewhile
+from itertools import pairwise, takewhile
 from typing import Literal
 
-from data_builders.text.sentences import join_sentences, sentence_spans
+from data_builders.text.sentences import sentence_spans
 from data_builders.text.words import begins_with_verb, predicate_place, words_of
 
 Kind = Literal["main", "adjunct", "remark", "phrase", "item", "rest", "wrapper"]
@@ -44,10 +44,6 @@ _WRAPPER = re.compile(
     r"(?= (?:(?!to |that )[\w'-]+ ){1,8}?(?:will|should|can|could|would|is|are) ))"
     r"(?= (?!to\b|in\b|of\b|about\b|the same\b|so\b)\w)"
 )
-# What a shortened sentence does not begin and end with.
-_OPENING = re.compile(r"[\s,;:—–-]+|(?:and|but|or|so|yet|nor|that)\b\s*|[”’)\]]\s*", re.IGNORECASE)
-_CLOSING = re.compile(r"[\s,;:—–-]+$")
-_END = re.compile(r"""\s*[.!?…]+(?:\s*["'”’)\]]+)*$""")
 
 
 @dataclass
@@ -102,60 +98,6 @@ def split_spans(text: str) -> list[Span]:
             piece.needs = {len(spans) + place for place in piece.needs}
         spans += pieces
     return spans
-
-
-def with_needed(spans: Sequence[Span], kept: Collection[int]) -> set[int]:
-    """Return the spans to keep, by number, with all that they need."""
-    found, waiting = set[int](), list(kept)
-    while waiting:
-        number = waiting.pop()
-        if number not in found:
-            found.add(number)
-            waiting += spans[number].needs
-    return found
-
-
-def keep_spans(text: str, kept: Collection[int], spans: Sequence[Span] | None = None) -> str:
-    """Return what remains of a text if only some of its spans stay, with what these need (`with_needed`).
-
-    Its words are a subsequence of the text's. A sentence that lost its start begins with a capital, one that lost its
-    end has the full stop of the original; line breaks between sentences stay. All spans give the text itself.
-    """
-    spans = split_spans(text) if spans is None else spans
-    staying = with_needed(spans, kept)
-    if len(staying) == len(spans):
-        return text
-    sentences = [list(group) for _, group in groupby(range(len(spans)), key=lambda number: spans[number].sentence)]
-    places = [(spans[sentence[0]].start, spans[sentence[-1]].end) for sentence in sentences]
-    remaining = [_remaining(text, spans, sentence, staying) for sentence in sentences]
-    return join_sentences(text, (pair for pair in zip(places, remaining, strict=True) if pair[1]))
-
-
-def _remaining(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: Collection[int]) -> str:
-    """What remains of one sentence, with one blank where spans are missing, and none before a comma."""
-    whole = text[spans[sentence[0]].start : spans[sentence[-1]].end]
-    staying = [number for number in sentence if number in kept]
-    if len(staying) == len(sentence) or not staying:
-        return whole if staying else ""
-    remaining = ""
-    for number, following in pairwise([*staying, staying[-1] + 1]):
-        span, part = spans[number], text[spans[number].start : spans[number].end]
-        if following != number + 1:
-            after = text[spans[following].start : spans[following].end].lstrip()
-            closes = after.startswith((*",;:.!?)",)) and spans[following].kind != "rest"
-            part = part.rstrip() + ("" if closes else " ")
-        if number > sentence[0] and number - 1 not in kept:
-            part = part.lstrip().removeprefix(",").lstrip() if span.kind == "rest" else part.lstrip()
-        remaining += part
-    if staying[0] != sentence[0]:
-        while (opening := _OPENING.match(remaining)) and opening.end() < len(remaining):
-            remaining = remaining[opening.end() :]
-        if whole[:1].isupper() or not whole[:1].isalpha():
-            remaining = remaining[:1].upper() + remaining[1:]
-    if staying[-1] != sentence[-1]:
-        end = _END.search(whole)
-        remaining = _CLOSING.sub("", remaining) + (end.group() if end else "")
-    return remaining.strip()
 
 
 def _cut(text: str, start: int, end: int, sentence: int) -> Iterator[Span]:

@@ -6,7 +6,7 @@ found here. An item with all its sentences is one unit, and so is a turn of a di
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from sentencex import segment
@@ -37,29 +37,6 @@ def sentence_spans(text: str) -> list[Span]:
     """Return the (start, end) of each sentence of a text, without blanks around it; see `split_sentences`."""
     lines = _lines(text)
     return [span for line in lines for span in _line_spans(text, line, single=len(lines) == 1)]
-
-
-def keep_sentences(text: str, places: Collection[int]) -> str:
-    """Return some of a text's sentences, by their place in `sentence_spans`; line breaks between them stay.
-
-    All sentences give the text itself.
-    """
-    spans = sentence_spans(text)
-    if len(places) == len(spans):
-        return text
-    return join_sentences(text, ((spans[place], text[slice(*spans[place])]) for place in sorted(places)))
-
-
-def join_sentences(text: str, kept: Iterable[tuple[Span, str]]) -> str:
-    """Return what remains of some sentences of a text, joined; `kept` has their places and remaining parts."""
-    parts: list[str] = []
-    before = 0  # the end of the last sentence
-    for (start, end), remaining in kept:
-        if parts:
-            parts.append("\n" if "\n" in text[before:start] else " ")
-        parts.append(remaining)
-        before = end
-    return "".join(parts)
 
 
 def _lines(text: str) -> list[Span]:

@@ -29,6 +29,13 @@ def chat(extra: str, messages: object = SAID, name: str = "messages") -> Call:
     return lambda tmp: str(rows_of(write(tmp, mine_yaml=CHAT + extra, mine_jsonl=line)))
 
 
+def ids(given: int) -> Call:
+    found = [ANSWERED | {"answer": "a"} for _ in range(2)]
+    found[given]["id"] = "mine-train-2"  # the id that is made for a row without one
+    text = "".join(json.dumps(row) + "\n" for row in found)
+    return lambda tmp: str(rows_of(write(tmp, mine_yaml=QA.replace("csv", "jsonl"), mine_jsonl=text)))
+
+
 def asked(name: str, text: str, mapping: str = "", fmt: str | None = None) -> Call:
     def call(tmp: Path) -> str:
         files = {"a.csv": "context,question\nA.,Q?\n", "b.csv": "context,question\nA.,Q?\n", "m.yaml": mapping}
@@ -49,6 +56,14 @@ test_message = messages_of(__file__, {
     "no rows": rows(""),
     "a second header": rows(HEAD * 2 + "a,b,c\n"),
     "other columns": rows("passage,query,label\na,b,c\n"),
+    "other columns of TSV": lambda tmp: str(rows_of(write(tmp, mine_yaml=QA.replace("csv", "tsv"),
+                                                          mine_tsv="context\tquestion\tanswers\na\tb\tc\n"))),
+    "other columns of Parquet": lambda tmp: str(rows_of(write(tmp, mine_yaml=QA.replace("csv", "parquet"),
+                                                              mine_parquet=[ANSWERED | {"answers": "a"}]))),
+    "another key of JSON": lambda tmp: str(rows_of(write(tmp, mine_yaml=QA.replace("csv", "jsonl"),
+                                                         mine_jsonl=json.dumps(ANSWERED | {"answers": "a"})))),
+    "an id in the first row only": ids(0),
+    "an id in the second row only": ids(1),
     "another delimiter": rows("context;question;answer\nA b.;Why?;a\n"),
     "unknown relation": rows("context,question,answer,relation\nA b.,Why?,a,casual\n", "train: mine.csv\nformat: qa"),
     "an id twice": rows("id,context,question,answer\n1,A b.,Why?,a\n1,C d.,Why?,c\n"),
@@ -114,6 +129,9 @@ test_message = messages_of(__file__, {
     "unknown loss": chat("loss: some\n"),
     "turns that end with the user": chat("context_in: none\ncolumns: {messages: messages, rejected: messages}\n",
                                          [*SAID, SAID[0]]),
+    "a rejected answer of the user": lambda tmp: str(rows_of(write(
+        tmp, mine_yaml=CHAT + "context_in: none\ncolumns: {rejected: worse}\n",
+        mine_jsonl=json.dumps({"messages": SAID, "worse": SAID[:1]})))),
     # Questions
     "a column is missing": asked("q.csv", "context,ask\nA.,Q?\n"),
     "an unknown format": asked("q.jsonl", json.dumps(ASK | {"format": "mqc"})),

@@ -15,7 +15,6 @@ from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import IncompleteBuildError, build
 from data_builders.own_data.rows import last_turn
-from data_builders.raw.row import BadRowError
 from tests.chat_samples import TURNS
 from tests.command import output_of
 from tests.data_builders.own_rows import QA, QA_ROWS, error_of, rows_of, write
@@ -262,19 +261,6 @@ SCQ = "train: mine.csv\nformat: scq\nrelation: causal\n"
 TAGS = "columns: {subset: kind, habit: guess}\n"
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl"])
-def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending: str) -> None:
-    rows: list[dict[str, object]] = [{"context": "It rained.", "question": "Why?", "answers": "rain"}]
-    tab = "," if ending == "csv" else "\t"
-    text = tab.join(rows[0]) + "\n" + tab.join(map(str, rows[0].values())) + "\n"
-    content = {"parquet": rows, "jsonl": json.dumps(rows[0])}.get(ending, text)
-    spec = write(tmp_path, mine_yaml=QA.replace("csv", ending), **{f"mine_{ending}": content})
-    error = str(error_of(spec))
-    assert f"{tmp_path}/mine.{ending}" in error
-    assert "'context', 'question', 'answers'. Did you mean 'answers'?" in error
-    assert "`columns:` in mine.yaml" in error
-
-
 def test_another_delimiter_is_asked_for_and_then_read(tmp_path: Path) -> None:
     rows = QA_ROWS.replace('"', "").replace(",", ";").replace("fell;", "fell,")
     quoted = "\n".join(";".join(f'"{cell}"' for cell in line.split(";")) for line in rows.splitlines())
@@ -303,18 +289,6 @@ def test_a_bad_split_costs_no_other_one_and_its_folder_stays_out_of_the_manifest
     manifest = (tmp_path / "out/manifest.json").read_text("utf-8")
     assert "t.csv, line 4" in manifest
     assert str(tmp_path) not in manifest
-
-
-@pytest.mark.parametrize("given", [0, 1])
-def test_ids_stand_in_every_row_or_in_none(tmp_path: Path, given: int) -> None:
-    # A made id, mine-train-2, could be one that another row brings along.
-    rows = [{"context": "A b.", "question": "Why?", "answer": "a"} for _ in range(2)]
-    rows[given]["id"] = "mine-train-2"
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    spec = write(tmp_path, mine_yaml=QA.replace(".csv", ".jsonl"), mine_jsonl=text)
-    error = error_of(spec)
-    assert "mine.jsonl, line 2: id: " in error.message
-    assert "expected an id in every row of the file, or in none" in error.message
 
 
 def test_subset_and_habit_are_read_from_the_columns_that_are_named(tmp_path: Path) -> None:
@@ -371,12 +345,6 @@ ASKED, SAID = {"role": "user", "content": "How long?"}, {"role": "assistant", "c
 )
 def test_the_answer_of_turns_is_the_last_one_and_other_values_stay(value: Any, expected: Any) -> None:
     assert last_turn("worse", value) == expected
-
-
-@pytest.mark.parametrize("turns", [[ASKED], [SAID, ASKED], [{"role": "assistant", "content": {"image": "x"}}]])
-def test_turns_that_do_not_end_in_an_answer_are_refused(turns: list[Any]) -> None:
-    with pytest.raises(BadRowError, match="worse"):
-        last_turn("worse", turns)
 
 
 def test_two_descriptions_need_two_names_but_one_may_be_named_twice(tmp_path: Path) -> None:

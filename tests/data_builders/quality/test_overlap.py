@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
@@ -16,6 +17,8 @@ from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap
 from tests.command import call
 from tests.data_builders.nli_rows import PASSAGE, own_row
 from tests.tiny import make_sample
+
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def _overlap(train: Sequence[EventSample], test: Sequence[EventSample], threshold: float = 0.8) -> Overlap:
@@ -68,23 +71,7 @@ def test_rows_that_share_nothing_or_have_no_context_do_not_overlap() -> None:
     assert (overlap.cells, overlap.exact, overlap.near) == ([], [], [])
 
 
-ROW = {"source": "rows.tsv", "line": 7}
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "found"),
-    [
-        ({"meta": ROW}, {"meta": ROW}, True),
-        ({"meta": {"source": "rows.json", "item": 7}}, {"meta": {"source": "rows.json", "item": 7}}, True),
-        ({"meta": {**ROW, "idx": "page#1"}}, {"meta": {"source": "b", "line": 2, "idx": "page#1"}}, True),
-        ({"meta": ROW}, {"dataset": "merged", "meta": {**ROW, "source_dataset": "own"}}, True),
-        ({"id": "own-test-2", "split": "test"}, {"id": "own-test-2"}, True),
-        ({"meta": ROW}, {"meta": {**ROW, "line": 8}}, False),
-        ({"meta": ROW}, {"meta": {**ROW, "source": "test.tsv"}}, False),
-        ({"dataset": "other", "meta": ROW}, {"meta": ROW}, False),
-        ({"id": "1"}, {"id": "1"}, False),  # an id is unique within a split only
-    ],
-)
+@pytest.mark.parametrize(("ours", "theirs", "found"), CASES["raw rows"])
 def test_rows_of_one_raw_row_are_found_by_id(ours: dict[str, Any], theirs: dict[str, Any], found: bool) -> None:
     mine = own_row("train", 1).model_copy(update=ours)
     overlap = _overlap([mine], [own_row("test", 2, **theirs)])
@@ -226,21 +213,7 @@ def test_braces_in_a_sample_are_text() -> None:
     assert "What is {context}?" in prompt.user
 
 
-@pytest.mark.parametrize(
-    ("context", "answers", "verdict"),
-    [
-        ("The dam burst and flooded the valley.", ["a flood"], JudgedVerdict.SUPPORTED),
-        ("The dam burst.", ["a flood"], JudgedVerdict.UNSUPPORTED),
-        ("The dam burst.", ["a flood", "the bursting of the dam"], JudgedVerdict.SUPPORTED),
-        ("The house was sold.", ["it was not sold"], JudgedVerdict.UNSUPPORTED),
-        ("She gave it to her.", ["to her"], JudgedVerdict.SUPPORTED),
-        ("Nobody came.", ["to her"], JudgedVerdict.UNSUPPORTED),
-        ("In 1971 he left.", ["1971"], JudgedVerdict.SUPPORTED),
-        ("In 1971 he left.", ["1972"], JudgedVerdict.UNSUPPORTED),
-        ("Anything.", ["?!"], JudgedVerdict.UNSUPPORTED),
-        ("", ["rain"], JudgedVerdict.UNSUPPORTED),
-    ],
-)
+@pytest.mark.parametrize(("context", "answers", "verdict"), CASES["rule"])
 def test_the_rule_looks_for_an_answers_content_words(context: str, answers: list[str], verdict: JudgedVerdict) -> None:
     assert judge_quality([make_sample(context=context, answers=answers)], None) == [verdict]
 

@@ -18,7 +18,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.encrypted_zip import write_encrypted
 from data_builders.dataset import SampleSet, read_set
 from data_builders.quality.context_free import accuracy_by_places, hypothesis_alone
-from data_builders.quality.stats import compute_stats, render_stats, stats_tables
+from data_builders.quality.stats import compute_stats, render_stats
 from tests.command import output_of
 from tests.data_builders.nli_rows import nli, stats_in_words
 from tests.data_builders.reading import published_rows
@@ -85,14 +85,6 @@ def test_what_the_hypotheses_of_the_published_files_tell(published_raw: Path) ->
     cider, tracie = (hypothesis_alone(published_rows(published_raw, name, "test")) for name in ("cider", "tracie"))
     assert 0.46 < cider.accuracy < 0.56
     assert 0.58 < tracie.accuracy < 0.68
-
-
-def test_several_sets_are_named_in_the_tables_and_one_is_not() -> None:
-    sets = [SampleSet(name, [nli(1, "It rained.", "It was wet.", "positive")]) for name in ("a", "b")]
-    for count, columns in ((2, ["data", "dataset", "split"]), (1, ["dataset", "split", "relation"])):
-        [table] = stats_tables(compute_stats(sets[:count], tokenizer="words"))["Rows"]
-        assert list(table.frame.columns)[:3] == columns
-    assert list(stats_tables(compute_stats(sets, tokenizer="words"))["Rows"][0].frame["data"]) == ["a", "b", ""]
 
 
 def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:

@@ -248,15 +248,6 @@ def test_a_member_without_a_folder_is_found_in_the_only_folder_that_has_it(tmp_p
         extract_member(two, "rows.txt", tmp_path / "other.txt")
 
 
-def test_a_link_in_a_tar_is_refused(tmp_path: Path) -> None:
-    link = tarfile.TarInfo("rows.txt")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-    archive = _tar(tmp_path / "a.tar.gz", (link, b""))
-    with pytest.raises(UserError, match=r"rows\.txt is a link or a folder"):
-        extract_member(archive, "rows.txt", tmp_path / "out.txt")
-    assert not (tmp_path / "out.txt").exists()
-
-
 @pytest.mark.parametrize("kind", ["zip", "tar", "checksum", "page"])
 def test_a_damaged_archive_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
     archive = tmp_path / "a"

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from d2e_sft.util.errors import UserError
 from data_builders.raw.characters import CONTROLS, ENTITIES, MISREAD, QUOTES, decode_all_texts, decode_characters
@@ -12,6 +13,7 @@ from data_builders.raw.reader import BadRows, RawInput
 from data_builders.raw.row import BadRowError, Draft, Row, clean
 from data_builders.raw.source import SplitRows
 
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 GOOD = '{"a": 1}\n'
 COLUMNS = ("id", "text")
 
@@ -74,22 +76,7 @@ def _rows(rows: Iterable[Row]) -> list[tuple[int, dict[str, object]]]:
     return [(row.number, row.fields) for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('{"b": 1, "b": 2}', "the key 'b' is given twice"),
-        ('{"b": {"c": 1, "c": 1}}', "the key 'c' is given twice"),
-        ('{"b": NaN}', "NaN is not a JSON value"),
-        ('{"b": [-Infinity]}', "b.0: -Infinity is not a JSON value"),
-        ('{"b": ' + "9" * 6_000 + "}", "a number has 6,000 digits"),
-        ('{"b": {"c": ["\\ud800"]}}', "b.c.0: got '\\ud800'; expected text without lone surrogates"),
-        ('{"\\udc00": 1}', "a key of the row: got '\\udc00'; expected text without lone surrogates"),
-        ('{"b": "x\\u0000y"}', "b: got 'x\\x00y'; expected text without NUL bytes"),
-        ("[1]", "got [1]; expected a JSON object"),
-        ("7", "got 7; expected a JSON object"),
-        ("NaN", "NaN is not a JSON value"),
-    ],
-)
+@pytest.mark.parametrize(("line", "problem"), CASES["bad values"])
 def test_a_bad_value_costs_its_row_in_lines_and_in_arrays(tmp_path: Path, line: str, problem: str) -> None:
     lines = _input(tmp_path, f"{GOOD}{line}\n{GOOD}", skip=True)
     assert [row.number for row in lines.json_lines()] == [1, 3]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModel, AutoTokenizer
 
 from d2e_sft.data.sample import EventSample
@@ -18,9 +19,10 @@ from data_builders.refine import relevance
 from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
 from data_builders.refine.relevance import Pooling, make_scorer
 from data_builders.refine.rules import RefinerOptions, refine
-from tests.judge_server import JudgeServer, MakeJudge, Misbehave
+from tests.judge_server import JudgeServer, MakeJudge
 from tests.tiny import make_sample, save_tiny_model
 
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 STORY = "Rain fell. Dr. Li slept. The river rose. Roads were closed."
 
 
@@ -71,29 +73,12 @@ def test_a_judge_that_rewrites_is_corrected(server: JudgeServer, judge: MakeJudg
     assert (len(server.requests), asked.usage.reasked) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("reply", "outcome"),
-    [
-        ("One and three name the rain.\n\n**Sentences: 1, 3**", Outcome.SENTENCES),
-        ("Sentences: 1, 5", Outcome.REJECTED_INVENTED),
-        ("Sentences: 0, 1", Outcome.REJECTED_INVENTED),
-        ("Sentences: 999999999", Outcome.REJECTED_INVENTED),
-        ("Sentences: 3, 1", Outcome.REJECTED_REORDERED),
-        ("Sentences: 1, 1, 3", Outcome.REJECTED_REORDERED),
-        ("Sentences: none", Outcome.REJECTED_EMPTY),
-        ("The river rose after rain fell.", Outcome.UNDECIDED),
-        ("Sentences:", Outcome.UNDECIDED),
-        ("Sentences: 1-3", Outcome.UNDECIDED),
-        ("Sentences: 1, 2 and more", Outcome.UNDECIDED),
-        ("Sentences: -1", Outcome.UNDECIDED),
-        ("Sentences: 2\nThat is all.", Outcome.UNDECIDED),
-    ],
-)
-def test_a_second_rewrite_means_sentences(server: JudgeServer, judge: MakeJudge, reply: str, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("reply", "outcome"), CASES["choices of sentences"])
+def test_a_second_rewrite_means_sentences(server: JudgeServer, judge: MakeJudge, reply: str, outcome: str) -> None:
     server.reply = rewriting(reply)
     [refined], counts = judge_refine([story()], judge(), by_rules)
-    assert counts == Counter({outcome: 1})
-    chosen = outcome is Outcome.SENTENCES
+    assert counts == Counter({Outcome(outcome): 1})
+    chosen = Outcome(outcome) is Outcome.SENTENCES
     assert refined.refined_context == ("Rain fell. The river rose." if chosen else by_rules(story()).refined_context)
     assert refined.meta == {"row": 0, "refiner": "judge" if chosen else "rules"}
 
@@ -132,17 +117,6 @@ def test_a_prompt_has_the_context_and_shows_the_answer_except_for_nli() -> None:
     (nli,) = refine_prompts([story(format="nli", question="Rain fell.", answers=["positive"])])
     assert nli.user.endswith("\n\nHypothesis: Rain fell.")
     assert "positive" not in nli.user + nli.system
-
-
-def test_an_error_midway_loses_no_reply(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [None, None, Misbehave(status=401, body=b"{}")]
-    server.reply = lambda user: "Rain fell.\nStatus: done"
-    samples = [story(number) for number in range(5)]
-    with pytest.raises(UserError, match="2 of 5 replies are kept"):
-        judge_refine(samples, judge(concurrency=1), by_rules)
-    again = judge()
-    judge_refine(samples, again, by_rules)
-    assert (again.usage.cached, again.usage.asked) == (2, 3)
 
 
 SENTENCES = [

@@ -26,7 +26,8 @@ from data_builders.refine.likelihood import (
     remove_spans,
 )
 from data_builders.refine.rules import RefinerOptions, refine
-from data_builders.text.clauses import Span, with_needed
+from data_builders.text.clauses import Span
+from data_builders.text.keeping import with_needed
 from tests.command import output_of
 from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
@@ -192,13 +193,6 @@ def test_superfluous_spans_go(
     assert remove_spans(given, worth(*nats), LIMITS.model_copy(update=changes)) == stays
 
 
-def test_two_spans_that_say_the_same_do_not_both_go() -> None:
-    def either(sets: Sequence[Kept]) -> list[float]:
-        return [0.0 if kept & {0, 1} else -10.0 for kept in sets]
-
-    assert remove_spans(context([0, 1, 2]), either, LIMITS) in ({0}, {1})
-
-
 def test_no_context_is_scored_twice_as_a_second_score_may_be_rounded_otherwise() -> None:
     seen = list[Kept]()
 
@@ -312,9 +306,3 @@ def test_a_tokenizer_that_is_not_fast_and_a_base_model_give_the_same_scores(fast
     for sample in (QA, SCQ):
         expected = [naive_score(tiny_model(), tokenizer, sample, context) for context in CONTEXTS]
         assert scorer.scores(sample, CONTEXTS) == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_sample_that_is_longer_than_the_model_does_not_fit(tmp_path: Path) -> None:
-    scorer = AnswerScorer(str(save_tiny_model(tmp_path, positions=1000)))
-    assert scorer.fits(QA)
-    assert not scorer.fits(QA.model_copy(update={"context": RAIN * 20}))

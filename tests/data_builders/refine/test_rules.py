@@ -1,9 +1,11 @@
 """The extractive refiner keeps relevant sentences and clauses, and what the answer needs whatever its score."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from d2e_sft.data.sample import EventSample
 from data_builders.refine.relevance import Asked, best_occurrence, labelled_datasets
@@ -11,13 +13,13 @@ from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.text.sentences import split_sentences
 from tests.tiny import make_sample
 
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
 RED = "Red one. Red two. Red three. Red four. Red five."
 DIALOGUE = "A: Hello. Nice day.\nB: My roof leaks. It rains in.\nA: Call a roofer."
 ANSWERED = "Ann sold her boat. It rained. The price was two coins."
 COINS = "Coins fell. Snow fell. Ann found coins in her boat."
 FIRE = "A fire broke out. Cats slept. The roof fell. Dogs slept."
-BANK = "However, we think that rates fell in May because the bank, a state firm, sold bonds, which hurt exporters."
 WAR = "In June, a war began (far away). It lasted years. Then, oddly, Ann moved to Oslo, where she sold boats."
 DEFAULT = RefinerOptions()
 
@@ -114,24 +116,7 @@ def _nap(**changes: object) -> EventSample:
     return _sample(**{**_nli(" ".join(NAP), "He took a nap ends before the house burned down"), **changes})
 
 
-@pytest.mark.parametrize(
-    ("meta", "places"),
-    [
-        # Both events and what lies between them.
-        ({"events": ["He took a nap", "the house burned down."]}, [1, 2, 3]),
-        ({"events": ["the house burned down", "Bob take a nap"]}, [1, 2, 3]),  # half of its words: nap
-        # The whole context if no sentence states an event; a name does not locate one, since two sentences have Bob.
-        ({"events": ["Smoke filled the rooms", "the house burned down"]}, [0, 1, 2, 3, 4]),
-        ({"events": ["Bob is sad", "the house burned down"]}, [0, 1, 2, 3, 4]),
-        # In a process only what comes before an effect or after a cause.
-        ({"chain": ["the lamp sparks", "more smoke"]}, [2, 3, 4]),
-        ({"chain": ["the house burns down", "more smoke"]}, [3, 4]),
-        ({"chain": ["a storm", "the house burns down"]}, [0, 1, 2, 3]),
-        ({"chain": ["a storm", "more smoke"]}, [0, 1, 2, 3, 4]),
-        ({"evidence": ["The lamp sparked. The house burned down."]}, [2, 3]),
-        ({}, []),
-    ],
-)
+@pytest.mark.parametrize(("meta", "places"), CASES["needed"])
 def test_sentences_that_are_needed(meta: dict[str, list[str]], places: list[int]) -> None:
     assert sorted(Asked(_nap(meta=meta)).evidence(NAP, [0.0] * len(NAP))) == places
 
@@ -189,30 +174,7 @@ def test_a_label_is_neither_looked_for_nor_kept() -> None:
 # Clauses
 
 
-@pytest.mark.parametrize(
-    ("context", "question", "answer", "refined"),
-    [
-        # What neither question nor answer names goes, with its comma; what others need stays.
-        (BANK, "Why did rates fall?", "the bank sold bonds", "Rates fell in May because the bank sold bonds."),
-        (BANK, "What did the bank sell?", "bonds", "Rates fell in May because the bank sold bonds."),
-        (BANK, "Who was hurt?", "exporters", "Rates fell in May because the bank sold bonds, which hurt exporters."),
-        # A phrase that the question repeats goes, if the answer does not hold it.
-        ("Rates fell due to the bank.", "Why did rates fall?", "the bank", "Rates fell due to the bank."),
-        ("Firms cut jobs over the past year due to fear.", "Why is it that firms cut jobs over the past year?", "fear",
-         "Firms cut jobs due to fear."),
-        # So does a further predicate, and what stands between commas.
-        ("Because rates fell, the firm owns docks and sells tea.", "Why is it that the firm owns docks and sells tea?",
-         "rates fell", "Because rates fell, the firm owns docks."),
-        ("Because rates fell, the firm, a leader in tea, owns docks.",
-         "Why is it that the firm, a leader in tea, owns docks?", "rates fell",
-         "Because rates fell, the firm owns docks."),
-        # "As a result" links two sentences that stay.
-        ("Rain fell, oddly. As a result, the dam broke.", "Why is it that the dam broke?", "Rain fell",
-         "Rain fell. As a result, the dam broke."),
-        # The only sentence stays whole where it only implies the answer.
-        ("Oddly, the lake froze in May.", "What was it like?", "cold", "Oddly, the lake froze in May."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("context", "question", "answer", "refined"), CASES["clauses"])
 def test_clauses_that_the_answer_does_not_need_go(context: str, question: str, answer: str, refined: str) -> None:
     asked = _sample(context=context, question=question, answers=[answer], relation="causal", format="qa")
     assert refine(asked, DEFAULT).refined_context == refined

@@ -11,7 +11,6 @@ import yaml
 
 from d2e_sft.util.errors import UserError
 from data_builders.build.suites import SUITES
-from data_builders.raw.reader import BadRows
 from data_builders.refine.rules import RefinerOptions, refine_samples
 from data_builders.sources import SOURCES
 from tests.data_builders.reading import read, replace, use_substitutes
@@ -59,15 +58,6 @@ def test_a_bad_row_is_named_by_its_place(raw: Path, table: dict[str, Any], old: 
     blamed = re.escape(table.get("blamed", Path(table["file"]).name))
     with pytest.raises(UserError, match=rf"{blamed}(, )?{message}"):
         read(raw, table["dataset"], (table.get("split", "test"),))
-
-
-def test_a_bad_row_can_be_skipped_and_is_recorded_once(raw: Path) -> None:
-    replace(raw / "ood/socialiqa/dev.jsonl", '"context": "Ann fell."', '"context": 3')
-    bad = BadRows(skip=True)
-    (sample,) = read(raw, "socialiqa", bad=bad)["test"].rows
-    assert sample.meta["line"] == 2
-    (entry,) = bad.entries
-    assert (entry["file"], entry["line"]) == ("ood/socialiqa/dev.jsonl", 1)
 
 
 def test_a_missing_file_that_cannot_be_downloaded_comes_with_the_way_to_get_it(raw: Path) -> None:

@@ -1,15 +1,19 @@
 """Swaps: the answer follows from the text, no trace of the old one is left, nonsense is refused; twins' habits."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.sample import EventSample, Subset
 from data_builders.swap.candidates import SwapOptions
 from data_builders.swap.revise import Pool, Refusal, revised
 from data_builders.swap.swap import Habits, Swaps, _subset_by, swap_samples, with_twins
+
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def _row(number: int, context: str, question: str, *answers: str, **other: object) -> EventSample:
@@ -34,38 +38,16 @@ OTHER = _row(1, "Bob left Oslo for good.", "Which town did Bob leave?", "Oslo")
 KEY = _row(2, "The key is in the barn.", "Where?", "barn", format="scq", options=["garage", "barn", "Lima"])
 
 
-@pytest.mark.parametrize(
-    ("context", "question", "answer", "other", "outcome"),
-    [
-        # Parts and forms of a name change with it.
-        ("Barack Obama won. Obama spoke; MICHELLE OBAMA and Michelle Obama left.", "Who won?", "Barack Obama",
-         "John Smith", "John Smith won. Smith spoke; MICHELLE SMITH and Michelle Smith left."),
-        ("Jin Bank grew. The bank is old.", "Which?", "Jin Bank", "Tang Bank", "Tang Bank grew. The bank is old."),
-        ("He saw Lima and the Lima Times.", "Which town?", "Lima", "Oslo", "He saw Oslo and the Oslo Times."),
-        ("King Harold fell. Harold died.", "Who?", "Harold", "Edmund", "King Edmund fell. Edmund died."),
-        ("Peru won. The Peruvian side sang.", "Who won?", "Peru", "Chile", "Chile won. The Chilean side sang."),
-        ("He left on May 4, 1990, in May.", "When?", "May 4, 1990", "May 9, 1990", "He left on May 9, 1990, in May."),
-        # What would not change along is refused.
-        ("Barack Obama won. Obama spoke.", "Who was Obama?", "Barack Obama", "John Smith", Refusal.TRACES),
-        ("The red barn burnt. The barn was old.", "What burnt?", "red barn", "tall mill", Refusal.TRACES),
-        ("The Jin Institute grew. The institute is old.", "Which?", "Jin Institute", "Tang Bank", Refusal.TRACES),
-        ("Peru won. The Peruvian side sang.", "Who won?", "Peru", "Oslo", Refusal.TRACES),
-        ("Rosa Luz met Ann Lee.", "Who met Ann Lee?", "Rosa Luz", "Ann Lee", Refusal.NO_OTHER),
-        ("Rosa Luz met Ann.", "Who met Ann?", "Rosa Luz", "Ann Lee", Refusal.NO_OTHER),
-        ("In 1990 it had 5 of 7 seats.", "How many seats of 7?", "5", "7", Refusal.NO_OTHER),
-        ("It is the 5th house.", "Which is the fifth?", "5th house", "6th house", Refusal.NO_OTHER),
-        ("Christian churches grew.", "Which?", "Christian", "Green Party", Refusal.NO_OTHER),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("context", "question", "answer", "other", "outcome"), CASES)
 def test_another_entity_becomes_the_answer_or_there_is_a_reason(
-    context: str, question: str, answer: str, other: str, outcome: str | Refusal
+    context: str, question: str, answer: str, other: str, outcome: str
 ) -> None:
     new = revised(_row(0, context, question, answer), other, Pool.LISTS)
     if isinstance(new, EventSample):
         assert new.context == outcome
         assert (new.meta["swapped"]["from"], new.meta["swapped"]["to"]) == (answer, other)
     else:
-        assert new is outcome
+        assert new is Refusal[outcome]
 
 
 @pytest.mark.parametrize(

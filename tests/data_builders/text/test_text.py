@@ -9,10 +9,11 @@ import yaml
 
 from data_builders.text import mentions
 from data_builders.text.causal_questions import Link, ask_for_cause, ask_for_effect
-from data_builders.text.clauses import keep_spans, split_spans, with_needed
+from data_builders.text.clauses import split_spans
+from data_builders.text.keeping import keep_sentences, keep_spans, with_needed
 from data_builders.text.mentions import exchanged, find, needs_other_article, without
 from data_builders.text.phrases import Cases, Phrase, phrase_at
-from data_builders.text.sentences import chunk_spans, excerpt, keep_sentences, sentence_spans, split_sentences
+from data_builders.text.sentences import chunk_spans, excerpt, sentence_spans, split_sentences
 from data_builders.text.words import stem
 
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
