@@ -38,7 +38,7 @@ OTHER = _row(1, "Bob left Oslo for good.", "Which town did Bob leave?", "Oslo")
 KEY = _row(2, "The key is in the barn.", "Where?", "barn", format="scq", options=["garage", "barn", "Lima"])
 
 
-@pytest.mark.parametrize(("context", "question", "answer", "other", "outcome"), CASES)
+@pytest.mark.parametrize(("context", "question", "answer", "other", "outcome"), CASES["revised"])
 def test_another_entity_becomes_the_answer_or_there_is_a_reason(
     context: str, question: str, answer: str, other: str, outcome: str
 ) -> None:
@@ -67,35 +67,14 @@ def test_the_answer_and_the_other_entity_change_places(row: EventSample, changed
     assert {name: getattr(new, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        (_row(2, "It rained.", "It was wet.", "positive", format="nli"), Refusal.LABEL),
-        (_row(2, "A b.", "Which?", "A", "b", format="mcq", options=["A", "b", "c"]), Refusal.SEVERAL),
-        (_row(2, "She moved.", "Which town did Ann move to?", "Lima"), Refusal.ABSENT),
-        (_row(2, "He fell as it was dark and wet.", "Why?", "it was dark and wet"), Refusal.NO_ENTITY),
-        (_row(2, "Box 1 has nothing in it.", "What does Box 1 contain?", "nothing"), Refusal.NO_ENTITY),
-        (_row(2, "She likes New Rome and New rome.", "Which town does Ann like?", "new rome"), Refusal.OTHER_CASE),
-        (_row(2, "Ann moved to Lima.", "Which town near Lima did Ann like?", "Lima"), Refusal.IN_QUESTION),
-        (_row(2, "To Lima, the City of Kings.", "Which town?", "Lima", "City of Kings"), Refusal.OTHER_ANSWER),
-        (_row(2, "Ann moved to Lima. Limas are warm.", "Which town did Ann move to?", "Lima"), Refusal.TRACES),
-        (_row(2, "The Lima Times came.", "Which town?", "Lima"), Refusal.LONGER_NAME),
-        (_row(2, "He bought 12 pens on day 12.", "How many pens?", "12"), Refusal.REPEATED_NUMBER),
-        (_row(2, "Ann Lee went.", "Who went?", "Ann Lee"), Refusal.NO_OTHER),
-        # Oslo does not fit: it is in the question, leaves a trace, is in a longer name, needs "an", or is the habit.
-        (_row(2, "Ann moved to Lima.", "Which town, not Oslo, did Ann move to?", "Lima"), Refusal.NO_OTHER),
-        (_row(2, "Ann moved to Lima, not to Oslos.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
-        (_row(2, "Ann moved to Lima by Oslo Fjord.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
-        (_row(2, "Ann saw a Lima.", "Which town did Ann see?", "Lima"), Refusal.NO_OTHER),
-        (TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"}), Refusal.NO_OTHER),
-        (TOWN.model_copy(update={"habit": ["The Oslo."], "subset": "conflict"}), Refusal.NO_OTHER),
-        (TOWN.model_copy(update={"meta": {"swapped": {"from": "a", "to": "b"}}}), Refusal.SWAPPED),
-    ],
-)  # fmt: skip
-def test_a_swap_without_sense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> None:
+@pytest.mark.parametrize(("why", "context", "question", "answers", "other"), CASES["refused"])
+def test_a_swap_without_sense_is_refused_with_a_reason(
+    why: str, context: str, question: str, answers: list[str], other: dict[str, object]
+) -> None:
+    row = _row(2, context, question, *answers, **other)
     rows, swaps = _swap(row, TOWN, OTHER)  # the others can be swapped
     assert rows[0] == row
-    assert swaps.refused == {why: 1}
+    assert swaps.refused == {Refusal[why]: 1}
 
 
 def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -> None:
@@ -112,18 +91,7 @@ def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -
 
 
 @pytest.mark.parametrize("fmt", ["qa", "scq"])
-@pytest.mark.parametrize(
-    ("context", "answer", "choices", "changed", "other"),
-    [
-        # A list of options writes everything with a capital; the context does not.
-        ("It guards against disease.", "disease", ["Injury"], "It guards against injury.", "injury"),
-        ("Inertia, the law of inertia.", "Inertia", ["Friction"], "Friction, the law of friction.", "friction"),
-        ("The House of Lords met.", "The House", ["At Noon", "The Court"], "The Court of Lords met.", "The Court"),
-        # A choice of another form is left out: a clause, another number, another unit.
-        ("He rushed home.", "rushed home", ["because it rained", "walked back"], "He walked back.", "walked back"),
-        ("It took 28 days.", "28 days", ["Five", "30 hours", "20 days"], "It took 20 days.", "20 days"),
-    ],
-)
+@pytest.mark.parametrize(("context", "answer", "choices", "changed", "other"), CASES["choices"])
 def test_a_choice_of_the_same_form_is_taken_and_written_as_the_context_writes(
     context: str, answer: str, choices: list[str], changed: str, other: str, fmt: str
 ) -> None:
@@ -197,7 +165,7 @@ def test_a_chat_row_is_swapped_unless_another_turn_names_the_answer() -> None:
     assert rows[1] == chat[1]
 
 
-ASKED, BOX = "Where is the key?", "Where is box {n}?"
+ASKED = "Where is the key?"
 
 
 def _asked(question: str, answer: str, *, context: str = "", **other: Any) -> EventSample:
@@ -206,9 +174,9 @@ def _asked(question: str, answer: str, *, context: str = "", **other: Any) -> Ev
     return EventSample.model_validate({**fields, "context": text, "question": question, "answers": [answer], **other})
 
 
-def _rows(question: str, *answers: tuple[int, str]) -> list[EventSample]:
+def _rows(question: str, answers: dict[str, int]) -> list[EventSample]:
     """So many rows of each answer; `{n}` in the question is their number."""
-    every = [answer for count, answer in answers for _ in range(count)]
+    every = [answer for answer, count in answers.items() for _ in range(count)]
     return [_asked(question.format(n=n), answer) for n, answer in enumerate(every)]
 
 
@@ -216,33 +184,15 @@ def _habit(question: str, *train: EventSample, **other: Any) -> list[str]:
     return Habits(train).of(_asked(question, "Rome", **other))
 
 
-@pytest.mark.parametrize(
-    ("train", "asked", "habit"),
-    [
-        (_rows(ASKED, (11, "the barn"), (9, "the shop")), ASKED, ["the barn"]),
-        (_rows(ASKED, (11, "the barn"), (9, "the shop")), "where is key", ["the barn"]),
-        (_rows(ASKED, (10, "the barn"), (10, "the shop")), ASKED, []),  # a half is not more than a half
-        (_rows(ASKED, (19, "the barn")), ASKED, []),  # too few
-        (_rows(ASKED, (6, "The barn."), (5, "barn"), (9, "the shop")), ASKED, ["The barn."]),  # one answer
-        # The same question but for names and numbers.
-        (_rows(BOX, (15, "the barn"), (5, "the shop")), BOX.format(n=99), ["the barn"]),
-        ([*_rows("Who led Team {n}?", (20, "Ann")), *_rows("Who left?", (30, "Bo"))], "Who led Real Madrid?", ["Ann"]),
-        (_rows("Why did {n} burn?", (20, "oil")), "Why did {n} sink?", []),
-        # A question that asks for the same: where.
-        (_rows(BOX, (15, "the barn"), (5, "the shop")), "Where are the nails?", ["the barn"]),
-        (_rows(BOX, (15, "the barn"), (5, "the shop")), "Who has box 3?", []),
-        # The narrower question decides: by its own majority, by the lack of one, or against the wider one's.
-        ([*_rows(ASKED, (15, "the shop"), (5, "Rome")), *_rows(BOX, (60, "the barn"))], ASKED, ["the shop"]),
-        ([*_rows(ASKED, (9, "the shop"), (11, "Rome")), *_rows(BOX, (60, "the barn"))], ASKED, ["Rome"]),
-        ([*_rows(ASKED, (10, "the shop"), (10, "the barn")), *_rows(BOX, (60, "the barn"))], ASKED, []),
-        ([*_rows(ASKED, (3, "the shop"), (1, "the barn")), *_rows(BOX, (60, "the barn"))], ASKED, []),
-        ([*_rows(ASKED, (1, "the shop"), (3, "the barn")), *_rows(BOX, (60, "the barn"))], ASKED, ["the barn"]),
-        # A swapped row counts with the answer that it had.
-        ([_asked(ASKED, "x", meta={"swapped": {"from": "the barn", "to": "x"}})] * 20, ASKED, ["the barn"]),
-    ],
-)  # fmt: skip
-def test_the_habit_is_the_majority_of_its_question(train: list[EventSample], asked: str, habit: list[str]) -> None:
-    assert _habit(asked, *train) == habit
+@pytest.mark.parametrize(("train", "asked", "habit"), CASES["habits"])
+def test_the_habit_is_the_majority_of_its_question(
+    train: dict[str, dict[str, int]], asked: str, habit: list[str]
+) -> None:
+    assert _habit(asked, *(row for question, answers in train.items() for row in _rows(question, answers))) == habit
+
+
+def test_a_swapped_row_counts_with_the_answer_that_it_had() -> None:
+    assert _habit(ASKED, *[_asked(ASKED, "x", meta={"swapped": {"from": "the barn", "to": "x"}})] * 20) == ["the barn"]
 
 
 @pytest.mark.parametrize(("options", "habit"), [(["Rome", "barn"], ["barn"]), (["Rome", "Oslo"], [])])
@@ -257,7 +207,7 @@ def _tagged(*rows: EventSample, train: list[EventSample]) -> tuple[list[EventSam
     return with_twins(rows, 1.0, random.Random(0), options, train, train=train)
 
 
-USUAL = _rows(ASKED, (16, "the barn"), (2, "the shop"), (2, "the cold store"))
+USUAL = _rows(ASKED, {"the barn": 16, "the shop": 2, "the cold store": 2})
 
 
 @pytest.mark.parametrize(
@@ -296,7 +246,3 @@ def test_a_habit_of_its_own_and_missing_evidence_leave_the_training_rows_aside()
 )
 def test_a_habit_that_differs_in_a_sign_is_not_the_answer(row: dict[str, Any], habit: str, subset: str) -> None:
     assert _subset_by([habit], _asked(ASKED, "5", **row)) == subset
-
-
-def test_answers_that_differ_in_a_sign_are_counted_apart() -> None:
-    assert _habit(ASKED, *_rows(ASKED, (8, "-5"), (7, "5"), (5, "6"))) == []
