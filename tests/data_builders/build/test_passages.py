@@ -1,10 +1,7 @@
 """Passages of other rows: unanswerable rows and distractors, checked row by row against what the data says."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample, Split, read_samples
@@ -134,25 +131,8 @@ def test_rows_that_refuse_already_are_neither_repeated_nor_told_by_their_length(
     assert {row.context.count("\n\n") for row in rows} == {1}, "rows that refuse have as many passages as the others"
 
 
-@pytest.mark.parametrize(("spec", "said"), [(SPEC, True), (SPEC + "refusal: not given\n", False)])
-def test_an_answer_that_many_contexts_lack_may_be_a_refusal(tmp_path: Path, spec: str, said: bool) -> None:
-    extra = "".join(f"The {name}fan is a fan.,Who made the {name}fan?,Not given.\n" for name in NAMES)
-    path = write(tmp_path, mine_yaml=spec.replace("test: 0.4\n", ""), mine_csv=sheets(extra))
-    warnings = build(BuildOptions([str(path)], tmp_path / "out")).warnings
-    assert any("`refusal: [Not given.]`" in warning for warning in warnings) == said, warnings
-
-
 def refused(text: str = "", spec: str = SPEC, **options: Any) -> Call:
     return lambda tmp: str(built(tmp, spec, text, **options))
-
-
-def warned(**options: Any) -> Call:
-    def call(tmp: Path) -> str:
-        few = [*sheets().splitlines()[:9], "The Kilolamp is a lamp.,What is the Kilolamp?,a lamp"]
-        path = write(tmp, mine_yaml=SPEC.replace("test: 0.4\n", ""), mine_csv="\n".join(few) + "\n")
-        return "\n".join(build(replace(BuildOptions([str(path)], tmp / "out"), **options)).warnings)
-
-    return call
 
 
 ONE = "context,question,answer\nThe lamp is in Lyon.,Where is the lamp?,Lyon\n"
@@ -168,6 +148,4 @@ test_message = messages_of(__file__, {
     "a refusal that no row has": refused(refusal="no"),
     "a blank refusal": refused(refusal=" ", unanswerable=0.5),
     "a refusal of labels": refused(LABELS, ALONE.replace("qa", "nli") + "refusal: neutral\n"),
-    "fewer than wanted": warned(unanswerable=1.0),
-    "fewer distractors than wanted": warned(distractors=3),
 })  # fmt: skip

@@ -220,29 +220,6 @@ def test_a_folder_of_datasets_is_read_as_a_file_and_named_without_its_folder(tmp
     assert str(tmp_path) not in (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
     result = build(BuildOptions([f"hf:{tmp_path}/saved"], tmp_path / "bare"))
     assert [(key[0], key[3], count) for key, count in result.counts.items()] == [("saved", "chat", 3)]
-    assert result.warnings == [
-        "saved train: 2 of 3 rows are exact duplicates (saved-train-2 repeats saved-train-1; saved-train-3 repeats "
-        "saved-train-1)"
-    ]
-
-
-def test_options_and_ids_that_look_alike_are_named_with_file_and_line(tmp_path: Path) -> None:
-    rows = ["caf\u00e9,-5|5|10,-5", "cafe\u0301,yes|no,yes", "b\u200b,C|C#,C#", "b,the dog|a dog,a dog"]
-    rows += ["c,1|2,1", "d,caf\u00e9|cafe\u0301,caf\u00e9"]
-    lines = "".join(f"{row.replace(',', f',Story {n}.,Which?,', 1)}\n" for n, row in enumerate(rows))
-    spec = "test: mine.csv\nformat: scq\nrelation: none\n"
-    made = write(tmp_path, mine_yaml=spec, mine_csv="id,context,question,options,answer\n" + lines)
-    result = build(BuildOptions([str(made)], tmp_path / "out"))
-    assert result.warnings == [
-        "mine test: 4 of 6 rows have options that differ only in letter case, Unicode form, signs, punctuation or "
-        "articles (mine.csv, line 2: '-5', '5'; mine.csv, line 4: 'C', 'C#'; mine.csv, line 5: 'the dog', 'a dog'; "
-        "and 1 more); an output that fits several of them counts as wrong",
-        "mine test: 2 ids differ from others only in Unicode form or invisible characters (mine.csv, line 3: "
-        "'cafe\\u0301' like 'caf\\xe9'; mine.csv, line 5: 'b' like 'b\\u200b')",
-    ]
-    assert result.manifest["datasets"]["mine"]["splits"]["test"]["equal_options"] == [
-        f"mine.csv, line {line}" for line in (2, 4, 5, 7)
-    ]
 
 
 def test_weights_draw_in_proportion_and_repeat_nothing(tmp_path: Path) -> None:

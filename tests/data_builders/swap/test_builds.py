@@ -70,11 +70,6 @@ def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
     assert (counts["rows"], counts["wanted"], counts["pools"]) == (40, 10, {"dataset": 10})
     assert sum(row.subset == "conflict" for row in read_samples(tmp_path / "test.parquet")) == 10
     assert result.manifest["options"]["swap"]["pools"] == "lists,dataset"
-    assert result.warnings == [
-        "boxes test: never swapped: 'nothing': 0 of 6; guessing these answers is not measured",
-        "boxes test: 10 conflict rows; 20 are needed to compare by subset: more test rows (a larger `test`), or "
-        "--swap-test 1",
-    ]
 
 
 def _habit_of_one_length(rows: int, usual: str) -> str:
@@ -104,56 +99,6 @@ def test_a_habit_of_another_length_than_other_answers_gets_conflict_rows(tmp_pat
         assert twin.context.endswith(f" is kept in {place}.")
 
 
-def test_frequent_answers_that_were_never_swapped_are_named(tmp_path: Path) -> None:
-    rows = _habit_of_one_length(40, "nothing but a shelf that nobody had seen before")
-    path = write(tmp_path, mine_csv=rows, mine_yaml=QA)
-    result = build(BuildOptions([str(path)], tmp_path / "out", swap=1))
-    assert result.warnings[1:] == [
-        "mine train: never swapped: 'nothing but a shelf that nobody had seen before': 0 of 30; guessing these "
-        "answers will still be rewarded"
-    ]
-
-
-@pytest.mark.parametrize(("more", "warns"), [("", True), (",choices", False)])
-def test_a_single_replacement_of_the_usual_answer_is_a_new_habit(tmp_path: Path, more: str, warns: bool) -> None:
-    lines = [
-        f"Crate {n} is kept in {place}.,Where is crate {n}?,{place}" + (",the attic|the yard|the loft" if more else "")
-        for n, place in ((n, "the barn" if n % 8 == 7 else "the shed") for n in range(40))
-    ]
-    spec = QA + ("columns: {choices: choices}\n" if more else "")
-    path = write(tmp_path, mine_csv="\n".join([f"context,question,answer{more}", *lines, ""]), mine_yaml=spec)
-    warnings = build(BuildOptions([str(path)], tmp_path / "out", swap=0.5)).warnings
-    rows = read_samples(tmp_path / "out" / "train.parquet")
-    new = Counter(row.answers[0] for row in rows if row.meta.get("swapped", {}).get("from") == "the shed")
-    if not warns:
-        assert (max(new.values()) * 2 <= new.total(), warnings) == (True, [])
-        return
-    assert set(new) == {"the barn"}
-    count = f"{new.total()} of {new.total()} swapped rows: a new habit"
-    remedy = "list other answers in the column `choices` (docs/how-to/own-data.md)"
-    assert warnings == [f"mine train: 'the shed' became 'the barn' in {count}; remedy: {remedy}"]
-
-
-@pytest.mark.parametrize(("lacking", "warns"), [(1, False), (2, True)])
-def test_a_twentieth_of_contexts_without_answer_is_a_warning(tmp_path: Path, lacking: int, warns: bool) -> None:
-    changed = _habit_of_one_length(30, "the shed").replace("kept in the shed", "kept in a hut", lacking)
-    path = write(tmp_path, mine_csv=changed, mine_yaml=QA)
-    warnings = build(BuildOptions([str(path)], tmp_path / "out")).warnings
-    assert [w.partition("(")[0] for w in warnings] == [
-        f"mine train: {lacking} of 30 contexts lack their answer "
-    ] * warns
-    assert all(w.endswith("shorten the answers to words of the context") for w in warnings)
-
-
-def test_contexts_that_lack_their_answers_are_told_and_cannot_be_swapped(tmp_path: Path) -> None:
-    rows = _habit_of_one_length(8, "the shed").replace(",the ", ",in the ")
-    path = write(tmp_path, mine_csv=rows.replace(" is kept in", " is kept near"), mine_yaml=QA)
-    [warning] = build(BuildOptions([str(path)], tmp_path / "out")).warnings
-    assert warning.startswith("mine train: 8 of 8 contexts lack their answer (the first: mine-train-2)")
-    with pytest.raises(UserError, match=r"8 the context lacks the answer\)\n  remedy: drop it, check the columns"):
-        build(BuildOptions([str(path)], tmp_path / "swapped", swap=0.5))
-
-
 def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Built, Path]) -> None:
     settings = ["train_samples=200", "test_samples=20", "strength=0.95", "seed=0"]
     assert build_splits(tmp_path / "again", "habit", *settings, swap=0.5) == habit[1]
@@ -174,6 +119,9 @@ def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_p
         build(BuildOptions(["tracie"], tmp_path / "out", raw, swap=1.0))
     with pytest.raises(UserError, match=r"--swap 0.001: .* 20 rows \(the share is less than one row\)"):
         build_splits(tmp_path / "few", "habit", "train_samples=20", swap=0.001)
+    rows = "context,question,answer\nIt is near the shed.,Where is it?,in the shed\n"
+    with pytest.raises(UserError, match=r"1 the context lacks the answer\)\n  remedy: drop it, check the columns"):
+        build(BuildOptions([str(write(tmp_path, mine_csv=rows, mine_yaml=QA))], tmp_path / "absent", swap=1))
     spec = write(tmp_path, mine_csv=QA_ROWS, mine_yaml=QA)
     with pytest.raises(UserError, match=r"--swap-test 0.5: nothing .* \(there are no test rows\)"):
         build(BuildOptions([str(spec)], tmp_path / "own", swap_test=0.5))
@@ -207,18 +155,6 @@ def test_a_build_tags_natural_conflicts_and_says_which_habits_it_found(tmp_path:
     manifest = json.loads((tmp_path / "out-0" / "manifest.json").read_text())
     assert manifest["swap-test"]["datasets"]["mine"]["habits"] == {"the workshop": 40}
     assert "The `habit` of 40 of the 40 pairs" in (tmp_path / "out-0" / "README.md").read_text()
-
-
-def test_too_few_aligned_rows_are_a_warning_like_too_few_conflict_rows(tmp_path: Path) -> None:
-    train = "".join(f"It is in the shed.,Where is box {n}?,the shed\n" for n in range(20))
-    test = "".join(f"It is in the barn.,Where is box {n}?,the barn\n" for n in range(20))
-    head, extra = "context,question,answer\n", "It is in the attic.,Where is box 1?,the attic\n"
-    spec = "train: mine.csv\ntest: test.csv\nformat: qa\nrelation: none\n"
-    path = write(tmp_path, mine_csv=head + train + extra, test_csv=head + test, mine_yaml=spec)
-    result = build(BuildOptions([str(path)], tmp_path / "out", swap_test=1))
-    assert result.manifest["datasets"]["mine"]["splits"]["test"]["rows_by_subset"] == {"conflict": 40}
-    [warning] = result.warnings
-    assert warning.startswith("mine test: 0 aligned rows; 20 are needed to compare by subset")
 
 
 ASKED = "Which dish did Ann cook?"

@@ -1,0 +1,67 @@
+"""What a build of own data warns of (test_warnings.yaml); without a warning the text is empty."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from tests.data_builders.own_rows import QA, write
+from tests.messages import Call, messages_of
+
+HEAD = "context,question,answer\n"
+TESTED = QA + "test: test.csv\n"
+SCQ = "test: mine.csv\nformat: scq\nrelation: none\n"
+FAR = "nothing but a shelf that nobody had seen before"
+
+
+def crates(places: Iterable[str], more: str = "") -> str:
+    """A row for each place, in which a crate is kept."""
+    return "".join(f"Crate {n} is in {place}.,Where is crate {n}?,{place}{more}\n" for n, place in enumerate(places))
+
+
+def usual(place: str, count: int) -> str:
+    """Rows of which every fourth has another answer than the usual place."""
+    others = ("the cold store", "the paint room", "the loading dock")
+    return HEAD + crates(place if n % 4 else others[n // 4 % 3] for n in range(count))
+
+
+def warned(text: str, spec: str = QA, test: str = "", **options: Any) -> Call:
+    def call(tmp: Path) -> str:
+        path = write(tmp, mine_yaml=spec, mine_csv=text, test_csv=test)
+        return "\n".join(build(replace(BuildOptions([str(path)], tmp / "out"), **options)).warnings)
+
+    return call
+
+
+SHED = ["the barn" if n % 8 == 7 else "the shed" for n in range(40)]
+CHOICES = QA + "columns: {choices: choices}\n"
+REFUSED = usual("the shed", 40) + "".join(f"Fan {n} is a fan.,Who made fan {n}?,Not given.\n" for n in range(15))
+ALIKE = "id,context,question,options,answer\n" + "".join(
+    f"{row.replace(',', f',Story {n}.,Which?,', 1)}\n"
+    for n, row in enumerate(
+        ["caf\u00e9,-5|5|10,-5", "cafe\u0301,yes|no,yes", "b\u200b,C|C#,C#", "b,the dog|a dog,a dog", "c,1|2,1",
+         "d,caf\u00e9|cafe\u0301,caf\u00e9"]
+    )
+)  # fmt: skip
+
+test_warning = messages_of(__file__, {
+    "one of thirty contexts lacks its answer": warned(usual("the shed", 30).replace("in the shed", "in a hut", 1)),
+    "two of thirty contexts lack their answers": warned(usual("the shed", 30).replace("in the shed", "in a hut", 2)),
+    "no context has its answer": warned(usual("the shed", 8).replace(" is in the ", " is near the ").replace(
+        ",the ", ",in the ")),
+    "many have an answer that may be a refusal": warned(REFUSED),
+    "a declared refusal": warned(REFUSED, QA + "refusal: not given\n"),
+    "ids and options look alike": warned(ALIKE, SCQ),
+    "rows are repeated": warned(HEAD + crates(["the shed"]) * 3),
+    "frequent answers are never swapped": warned(usual(FAR, 40), swap=1),
+    "one answer replaces the usual one": warned(HEAD + crates(SHED), swap=0.5),
+    "choices replace the usual one": warned(
+        HEAD.replace("\n", ",choices\n") + crates(SHED, ",the attic|the yard|the loft"), CHOICES, swap=0.5),
+    "too few aligned rows": warned(
+        HEAD + crates(["the shed"] * 20 + ["the attic"]), TESTED, HEAD + crates(["the barn"] * 20), swap_test=1),
+    "too few conflict rows": warned(HEAD + crates(SHED), TESTED, HEAD + crates(SHED), swap_test=0.25),
+    "fewer unanswerable rows than wanted": warned(usual("the shed", 8) + "A lamp.,What is it?,lamp\n", unanswerable=1),
+    "fewer distractors than wanted": warned(usual("the shed", 8), distractors=3),
+})  # fmt: skip
