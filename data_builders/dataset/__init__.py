@@ -1,4 +1,7 @@
-"""A built dataset: its rows, read as sets and described as in the manifest, and what readers ask of the manifest."""
+"""The files of a built dataset.
+
+Rows are read as sets and described as in the manifest; others ask the manifest what it says of them.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
