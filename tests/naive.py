@@ -94,8 +94,7 @@ def _token_terms(at: dict[str, torch.Tensor], target: int, config: D2ESection) -
         assert v is not None
         return {"ce": ce(u), "refined_ce": ce(v), "kl": kl(v.detach(), u)}
     forwards = config.kl_direction == "original_refined"
-    zero = torch.zeros((), dtype=original.dtype)
-    return {"ce": ce(u), "kl": zero if v is None else kl(u, v) if forwards else kl(v, u)}
+    return {"ce": ce(u), **({} if v is None else {"kl": kl(u, v) if forwards else kl(v, u)})}
 
 
 def naive_loss(terms: dict[str, torch.Tensor], config: D2ESection) -> torch.Tensor:

@@ -49,7 +49,7 @@ def test_training_leaves_model_tokenizer_recipe_and_history(trained: Path) -> No
     for file in ("model.safetensors", "config.json", "tokenizer.json", "recipe.yaml", "trainer_state.json"):
         assert (trained / file).is_file(), file
     for entry in log_history(trained)[:2]:
-        assert {"loss", "ce", "kl", "debiased_accuracy", "tokens_per_second"} <= set(entry)
+        assert {"loss", "ce", "kl", "mean_token_accuracy", "tokens_per_second"} <= set(entry)
 
 
 def test_evaluate_compare_and_report(world: Path, trained: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
     environment.filters["literal"] = lambda value: json.dumps(value, ensure_ascii=False)
     d2e = recipe.d2e
     text = environment.get_template("card.md.jinja").render(
-        card_data=harmless_yaml(_card_data(run, recipe, adapter, licence, results, data.described).to_dict()).strip(),
+        card_data=harmless_yaml(_card_data(run, recipe, adapter, licence, results, data).to_dict()).strip(),
         title=_title(run),
         version=__version__,
         recipe=recipe,
@@ -103,17 +103,17 @@ def _is_on_the_hub(name: str) -> bool:
 
 
 def _card_data(
-    run: Path, recipe: Recipe, adapter: bool, licence: str | None, results: Sequence[CardResult], english: bool
+    run: Path, recipe: Recipe, adapter: bool, licence: str | None, results: Sequence[CardResult], data: TrainingData
 ) -> ModelCardData:
     base = hub_base(recipe)
     known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
     card_data = ModelCardData(
         license=licence or known,
-        language="en" if english else None,
+        language="en" if data.described else None,
         library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=base,
-        tags=["event-reasoning", "d2e-sft", "custom_generate"],
+        tags=[*(["event-reasoning"] if data.relations - {"none"} else []), "d2e-sft", "custom_generate"],
         model_name=_title(run) if results else None,
         eval_results=eval_results(results) or None,
     )

@@ -54,9 +54,9 @@ class ObjectiveMetrics:
         # In training the shares of one optimiser step add up to `num_processes`, so `share` counts steps in that unit,
         # and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
         values = {term: total[f"loss/{term}"] / total["share"] for term in self.weights}
-        values["debiased_accuracy"] = total["correct"] / total["answers"]
-        values["plain_accuracy"] = total["plain_correct"] / total["answers"]
+        values["mean_token_accuracy"] = total["correct"] / total["answers"]
         if "imagined" in self.d2e.views:
+            values["plain_accuracy"] = total["plain_correct"] / total["answers"]
             values["bias_share"] = total["imagined_correct"] / total["answers"]
         if "refined" in self.d2e.views:
             values["kl_rows"] = total["kl_rows"] / total["rows"]

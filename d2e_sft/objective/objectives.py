@@ -40,7 +40,7 @@ ObjectiveFunction = Callable[[Logits, Tensor, Tensor, D2ESection], dict[str, Ten
 Project = Callable[[Tensor], Tensor]  # a head, hidden states (n, H) → logits (n, V)
 _ARGUMENTS = ("logits", "targets", "content", "options")
 _LOGGED = {  # names that a term may not have
-    *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),
+    *("loss", "correct", "plain_correct", "imagined_correct", "mean_token_accuracy", "plain_accuracy", "bias_share"),
     *("kl_rows", "skipped_steps", "alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch"),
     "step",
 }
@@ -49,12 +49,12 @@ _LOGGED = {  # names that a term may not have
 def d2e(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
     """CE(u) + λ · KL(u ‖ v) with u = z_o − α·z_im, v = z_r − α·z_im (PIPER paper, equations 3 to 8).
 
-    Without a refined view `kl` is 0; with the original view only, this is plain supervised fine-tuning.
+    Without a refined view there is no `kl`; with the original view only, this is plain supervised fine-tuning.
     """
     u, v = _debiased(logits, options)
     ce = cross_entropy(u, targets)
     if v is None:
-        return {"ce": ce, "kl": torch.zeros_like(ce)}
+        return {"ce": ce}
     return {"ce": ce, "kl": divergence(u, v) if options.kl_direction == "original_refined" else divergence(v, u)}
 
 

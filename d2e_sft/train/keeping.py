@@ -30,7 +30,7 @@ from d2e_sft.train.run_folder import (
 from d2e_sft.train.safeguards import StepGuard
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import bars_if_slow, without_notes
-from d2e_sft.util.terminal import say
+from d2e_sft.util.terminal import say, warn
 
 
 class KeepingTrainer(EvaluatingTrainer):
@@ -63,7 +63,8 @@ class KeepingTrainer(EvaluatingTrainer):
             return None
         if self.record is not None and (resume is True or (source / RECIPE_FILE).is_file()):
             size, processes = len(self.inputs.train_dataset), self.args.world_size
-            check_resumable(self.recipe, source)
+            for longer in check_resumable(self.recipe, source):
+                warn(f"{longer}: from here on the learning rate follows the schedule of the longer training")
             check_resumed_data(self.recipe, size, self.tokens_sha256, processes=processes, run=source)
         if resume is True:
             if (checkpoint := resuming_point(run)) is None:

@@ -133,9 +133,9 @@ def _is_number(value: Any) -> bool:
 
 def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
     """Column → text, of what there is."""
-    terms = [name for name in _TERMS if logs.get(name)]  # the divergence of plain SFT is 0 and not worth a column
+    terms = [name for name in _TERMS if name in logs]
     cells = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
-    shares = {"kl_rows": "kl_rows", "preferred": "rewards/accuracies", "accuracy": "debiased_accuracy"}
+    shares = {"kl_rows": "kl_rows", "preferred": "rewards/accuracies", "accuracy": "mean_token_accuracy"}
     shares |= {"em": "em", "f1": "f1"}
     cells |= {name: percent(logs[key]) for name, key in shares.items() if key in logs}
     if "tokens_per_second" in logs:

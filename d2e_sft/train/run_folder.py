@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
@@ -42,6 +43,7 @@ _FREE_TO_CHANGE = (
     *("eval.", "train.output_dir", "train.logging_steps", "train.save_", "train.eval_steps"),
     *("train.sample_predictions", "train.project", "train.report_to"),
 )
+_LENGTH = ("train.max_steps", "train.num_train_epochs")  # may grow: the steps so far stay as they are
 
 
 def checkpoint_folders(run: Path) -> list[Path]:
@@ -145,8 +147,11 @@ def is_complete(recipe: Recipe) -> bool:
     return True
 
 
-def check_resumable(recipe: Recipe, run: Path) -> None:
-    """Raise UserError if the run has nothing to resume, or another recipe or other data than the given one."""
+def check_resumable(recipe: Recipe, run: Path) -> list[str]:
+    """Return how much longer than the run the recipe trains; it may differ in nothing else that changes a step.
+
+    Raises UserError if the run has nothing to resume, or another recipe or other data than the given one.
+    """
     begun = (run / RECIPE_FILE).is_file()
     checkpoints = checkpoints_of(run)
     if not checkpoints and _is_finished(run):
@@ -160,21 +165,31 @@ def check_resumable(recipe: Recipe, run: Path) -> None:
             f"{run}: contains checkpoints but no {RECIPE_FILE}, so its recipe is unknown",
             remedy="copy the file from where the run was started, or train into another train.output_dir",
         )
-    if changed := _changed_keys(recipe, run):
+    changed = _changed_keys(recipe, run)
+    longer = {key: changed.pop(key) for key in _LENGTH if key in changed and 0 < changed[key][0] < changed[key][1]}
+    if changed:
         raise UserError(
-            "\n  ".join([f"{run}: was started with another recipe", *changed]),
-            remedy="resume with the original recipe, or train into another train.output_dir",
+            "\n  ".join([f"{run}: was started with another recipe", *map(_change, changed.items())]),
+            remedy="resume with the original recipe (train.max_steps and num_train_epochs may be larger), or train "
+            "into another train.output_dir",
         )
     refuse_other_source(recipe, run)
+    return [_change(key) for key in longer.items()]
 
 
-def _changed_keys(recipe: Recipe, run: Path) -> list[str]:
+def _changed_keys(recipe: Recipe, run: Path) -> dict[str, tuple[Any, Any]]:
+    """Return the value in the run and the recipe's, of each key that differs and changes a step."""
     before, now = (dict(flat(either.model_dump())) for either in (load_recipe(run / RECIPE_FILE), recipe))
-    return [
-        f"{key}: {before.get(key)!r} → {now.get(key)!r}"
+    return {
+        key: (before.get(key), now.get(key))
         for key in sorted(before.keys() | now.keys())
         if before.get(key) != now.get(key) and not key.startswith(_FREE_TO_CHANGE)
-    ]
+    }
+
+
+def _change(changed: tuple[str, tuple[Any, Any]]) -> str:
+    key, (before, now) = changed
+    return f"{key}: {before!r} → {now!r}"
 
 
 def keep_precision(recipe: Recipe) -> None:

@@ -293,9 +293,9 @@ class D2ETrainer(KeepingTrainer):
 
         - the objective's terms (`ce`, `kl`, …, nats per token; `loss` is their sum, with `kl` times kl_weight);
         - with pairs `preference`, their loss in nats, and by TRL's names `rewards/…` and `logps/…`: means over pairs;
-        - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
-          decoded and by the original view only;
-        - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
+        - `mean_token_accuracy`: the share of answer tokens that the argmax gets right, as the model is decoded;
+        - `plain_accuracy` and `bias_share`, if there is an imagined view: the same by the original view only, and by
+          the imagined view, which guesses answers without the context;
         - `kl_rows`: the share of rows whose refined view differs from the original: the others add nothing to `kl`;
         - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and
           `memory_gib`, the peak so far of this device, or of this process on a CPU;

@@ -9,8 +9,9 @@ import click
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
+from d2e_sft.util.terminal import say
 from data_builders.commands.shared import PATH, print_table
-from data_builders.dataset import read_set
+from data_builders.dataset import read_set, repeated_rows
 from data_builders.quality.overlap import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
 _SHOWN = 10
@@ -42,7 +43,7 @@ def check(
     TRAIN and TEST are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`
     (train.parquet and test.parquet are read). Texts of fewer than 5 words, and questions about three or more contexts,
     are equal by accident and counted as set aside. So are questions that two splits of one build ask about different
-    contexts; with --against, such a question counts.
+    contexts; with --against, such a question counts. Training rows that repeat another one are counted.
 
     Example: d2e data check data/piper-10k --against data/piper --against data/ood
     """
@@ -55,8 +56,9 @@ def check(
     overlap = find_overlap(samples, [read_set(path, ["test"]) for path in against or [train]], threshold)
     if not against:
         overlap.set_questions_aside(samples)
+    repeats = repeated_rows(samples)
     if json_file:
-        write_json(json_file, overlap.to_json())
+        write_json(json_file, {**overlap.to_json(), "repeated_training_rows": repeats})
     header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
     print_table(header, overlap.cells)
     if overlap.near:
@@ -66,6 +68,12 @@ def check(
         f"{overlap.train_rows:,} training rows: {overlap.rows(overlap.exact):,} overlap exactly, "
         f"{overlap.rows(overlap.near):,} have a near-duplicate (similarity {overlap.threshold} or more)"
     )
+    if overlap.set_aside:
+        say("set aside: texts of fewer than 5 words, and questions about three or more contexts; equal by accident")
+    if repeats:
+        pairs = ", ".join(f"{row} repeats {first}" for row, first in repeats[:3])
+        more = " …" if len(repeats) > 3 else ""
+        click.echo(f"{len(repeats):,} training rows repeat another training row exactly: {pairs}{more}")
     if overlap.repeated:
         click.echo(
             f"{overlap.rows(overlap.repeated):,} ask a question of the test about another context: no leak, since the "

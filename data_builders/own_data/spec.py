@@ -21,7 +21,7 @@ EXAMPLE = """\
     train: mine.csv
     test: 0.2
     format: qa
-    relation: causal
+    relation: none
     columns: {context: passage, question: query, answer: label}"""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}

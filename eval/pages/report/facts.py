@@ -35,8 +35,8 @@ CURVES = {
     "kl": "KL between original and refined",
     "preference": "Loss of a pair of answers",
     "rewards/margins": "Reward of the gold answer minus that of the rejected one",
-    "debiased_accuracy": "Debiased token accuracy",
-    "plain_accuracy": "Plain token accuracy",
+    "mean_token_accuracy": "Token accuracy, as decoded",
+    "plain_accuracy": "Token accuracy of the original view, without subtraction",
     "bias_share": "Bias share: answer tokens guessed without the context",
 }
 LOSSES = ("loss", "ce", "kl", "preference")  # their terms depend on the objective
@@ -68,13 +68,7 @@ def read_training(run: Path) -> Training | None:
         return sorted((step, float(x)) for step, x in found if isinstance(x, int | float) and math.isfinite(x))
 
     def series(prefix: str) -> dict[str, list[tuple[int, float]]]:
-        found = {key: points for key in CURVES if (points := values(prefix + key))}
-        # Plain SFT logs a KL of 0 and the plain accuracy once more.
-        if not any(value for _, value in found.get("kl", ())):
-            found.pop("kl", None)
-        if _equal(found.get("debiased_accuracy"), found.get("plain_accuracy")):
-            found.pop("debiased_accuracy", None)
-        return found
+        return {key: points for key in CURVES if (points := values(prefix + key))}
 
     speeds = [value for _, value in values("tokens_per_second")]
     return Training(

@@ -107,11 +107,11 @@ def assert_trained_alike(
     for record in records:
         assert (record["world_size"], record["backend"]) == (2, "gloo")
         shares = tuple({"kl_rows"} & logs(one)[0].keys())
-        assert_same_values(record["logs"], logs(one), ("grad_norm", "debiased_accuracy", *shares), terms)
+        assert_same_values(record["logs"], logs(one), ("grad_norm", "mean_token_accuracy", *shares), terms)
     (file,) = one.glob("*model.safetensors")  # of an adapter, or all weights
     assert_same_weights(run / file.name, file)
     assert [entry["step"] for entry in logs(one, "eval_loss")] == [3, 6]
-    shares = ("eval_debiased_accuracy", "eval_plain_accuracy")
+    shares = ("eval_mean_token_accuracy", "eval_plain_accuracy")
     shares += tuple({"eval_bias_share", "eval_kl_rows"} & logs(one, "eval_loss")[0].keys())
     evaluated = tuple(f"eval_{term}" for term in terms)
     assert_same_values(logs(run, "eval_loss"), logs(one, "eval_loss"), shares, evaluated, "eval_loss")

@@ -295,6 +295,16 @@ def test_a_finished_run_stays_when_keys_without_effect_differ(world: Path, finis
     assert "losses may be rounded differently: processes: 4 → 1" in " ".join(ended.printed.split())
 
 
+def test_a_finished_run_can_be_trained_for_more_steps(finished: Path) -> None:
+    run = finished.parent / "run"
+    before = history(run)
+    continued = resume(finished.parent, finished, "train.max_steps=8")
+    assert "train.max_steps: 6 → 8" in continued.printed
+    assert history(run)[:STEPS] == before
+    assert [entry["step"] for entry in history(run)] == list(range(1, 9))
+    assert "train.max_steps: 8 → 7" in refusal_of("train", finished, "train.max_steps=7", "--resume")
+
+
 def test_resuming_with_another_chat_template_is_refused(world: Path, finished: Path) -> None:
     template = world / "dropout" / "chat_template.jinja"
     text = template.read_text(encoding="utf-8")

@@ -69,7 +69,7 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> 
         trainer = _trainer(tmp_path, D2ESection(), micro=micro, accumulation=accumulation, max_steps=1)
         cut, cut_log = _step(trainer)
         torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
-        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
+        for key in ("loss", "ce", "kl", "mean_token_accuracy", "plain_accuracy", "bias_share"):
             assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
 
 
@@ -111,7 +111,7 @@ def test_a_log_has_the_terms_of_the_loss_over_its_window_and_where_the_time_went
         assert entry["time_in_model"] > 0.2
         assert entry["loss"] == pytest.approx(entry["ce"] + 0.5 * entry["kl"], rel=1e-4)
         assert entry["kl"] > 0
-        for share in ("debiased_accuracy", "plain_accuracy", "bias_share"):
+        for share in ("mean_token_accuracy", "plain_accuracy", "bias_share"):
             assert 0 <= entry[share] <= 1
         assert entry["alpha"] == 0.5
         assert 0.05 < entry["memory_gib"] < 100
@@ -161,7 +161,7 @@ def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> No
     logs, expected = ([e for e in t.state.log_history if "loss" in e] for t in (cut, whole))
     assert len(logs) == len(expected) == 4
     for one, other in zip(logs, expected, strict=True):
-        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "kl_rows"):
+        for key in ("loss", "ce", "kl", "mean_token_accuracy", "plain_accuracy", "kl_rows"):
             assert one[key] == pytest.approx(other[key], rel=1e-4, abs=1e-7), key
 
 
@@ -176,7 +176,7 @@ def test_composed_by_contexts_a_step_has_the_loss_and_gradient_that_it_has_other
         trainer = _trainer(tmp_path / f"{len(cut)}", D2ESection(), **options, **cut)
         changed, log = _step(trainer)
         torch.testing.assert_close(changed, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
-        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
+        for key in ("loss", "ce", "kl", "mean_token_accuracy", "plain_accuracy", "bias_share"):
             assert log[key] == pytest.approx(whole_log[key], rel=1e-5), key
         assert trainer.token_steps is not None
         (parts,) = trainer.token_steps

@@ -88,7 +88,8 @@ def test_check_names_the_pairs_and_the_remedy(tmp_path: Path) -> None:
 
 
 def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path) -> None:
-    train = _file(tmp_path / "train.jsonl", own_row("train", context=PASSAGE + " Nobody was hurt."))
+    near = own_row("train", context=PASSAGE + " Nobody was hurt.")
+    train = _file(tmp_path / "train.jsonl", near)
     test = _file(tmp_path / "bench.jsonl", own_row("test", context=PASSAGE))
     printed = output_of("data", "check", train, "--against", test)
     assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in printed
@@ -97,6 +98,10 @@ def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path)
         "data", "check", train, "--against", test, "--fail-on-near"
     )
     assert call("data", "check", train, "--against", test, "--fail-on-near", "--threshold", "0.9").status == 0
+    twice = _file(tmp_path / "twice.jsonl", near, near.model_copy(update={"id": "again"}))
+    assert "1 training rows repeat another training row exactly: again repeats own-train-1" in output_of(
+        "data", "check", twice, "--against", test
+    )
 
 
 ROW = make_sample(format="nli", answers=["positive"], meta={"note": "é"})
