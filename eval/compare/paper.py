@@ -298,14 +298,15 @@ def read_table(
         datasets = {row.bench: {group.dataset for group in row.scores.groups} for row in found}
         sets = (own(layout or "piper") for own in (own_datasets, datasets_of))
         choices = ([row for row in found if datasets[row.bench] & own] for own in sets)
-        fitting = found if bench is not None else next(filter(None, choices), None)
+        fitting = next(filter(None, choices), None)
         if fitting is None:
             held = "; ".join(f"{name}: {', '.join(sorted(own))}" for name, own in datasets.items())
             name: Layout = layout or "piper"
             wanted = ", ".join(sorted(datasets_of(name)))
             raise UserError(
                 f"{path}: scored on none of the datasets of the layout {name!r} ({wanted}), only on {held}",
-                remedy=f"d2e eval {path} --suite {'ood' if layout == 'ood' else 'piper'}",
+                remedy=f"d2e eval {path} --suite {'ood' if layout == 'ood' else 'piper'} scores these; d2e compare "
+                "lays out the others",
             )
         rows += fitting
     for other in rows[1:]:

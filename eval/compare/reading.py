@@ -290,7 +290,10 @@ def ends_of(rows: DataFrame) -> DataFrame:
 
 
 def paired(changes: ArrayLike) -> Difference:
-    """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite."""
+    """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite.
+
+    Differences of shares end at ±1, so the interval of a few pairs that lie between these bounds does, too.
+    """
     changes = np.asarray(changes, dtype=np.float64)
     mean = float(changes.mean())
     if changes.size < 2:
@@ -301,7 +304,8 @@ def paired(changes: ArrayLike) -> Difference:
 
     test = ttest_1samp(changes, 0)
     bounds = test.confidence_interval(LEVEL)
-    return Difference(mean, float(bounds.low), float(bounds.high), float(test.pvalue))
+    most = 1.0 if np.abs(changes).max() <= 1 else math.inf
+    return Difference(mean, max(float(bounds.low), -most), min(float(bounds.high), most), float(test.pvalue))
 
 
 def _clock(own: Mapping[Any, DataFrame], base: Mapping[Any, DataFrame]) -> float:
