@@ -28,6 +28,7 @@ from d2e_sft.model.storage.seal import read_seal, seal
 from d2e_sft.train.data_record import DATA_FILE, data_file_of, trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, with_checksums, write_json
+from d2e_sft.util.startup import bars_if_slow
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -166,7 +167,8 @@ def _write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions)
         raise UserError(f"--merge: {run} is a whole model, with nothing to merge", "leave --merge out")
     if options.merge or options.dtype is not None:
         loaded = load_model(str(run), dtype=dtype)
-        loaded.model.save_pretrained(out)
+        with bars_if_slow():
+            loaded.model.save_pretrained(out)
         loaded.tokenizer.save_pretrained(out)
         del loaded  # the check loads it again
         for path in out.glob("*.safetensors"):  # written readable only for their owner
