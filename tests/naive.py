@@ -15,7 +15,7 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.collation import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.train.rows import encode_samples
 from tests.tiny import make_samples, tiny_tokenizer
 
@@ -135,9 +135,9 @@ def gradients_of(model: Any) -> dict[str, torch.Tensor]:
 
 
 def sums_of(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection, layout: Layout) -> dict[str, torch.Tensor]:
-    """What the model's forward gives for one batch of a layout, with the objective attached."""
-    sums: dict[str, torch.Tensor] = model(**model_inputs(collator_for(layout, config, model.config)(rows)))
-    return sums
+    """What the model gives for one batch of a layout, with the objective attached."""
+    objective = AttachedObjective(model, config, layout)
+    return objective.sums(model, model_inputs(collator_for(layout, config, model.config)(rows)))
 
 
 def assert_equal_to_naive(
@@ -162,7 +162,6 @@ def assert_equal_to_naive(
     expected = naive_sums(reference, rows, formula or config)
     expected["loss"].backward()
     layout = choose_layout(model, config, packing, attention)
-    attach_objective(model, config, through_logits=layout.through_logits)
     sums = sums_of(model, rows, config, layout)
     sums["loss"].backward()
     assert sums.keys() == expected.keys()

@@ -161,7 +161,7 @@ def _ours(name: str, baseline: str, layout: Packing, *, is_sft: bool = False) ->
     def make(model: Any, rows: Rows, d2e: D2ESection) -> Step:
         def step() -> Tensor:
             inputs = model_inputs(collator_for(Layout(layout, ""), d2e, model.config)(rows), model.device)
-            return objective_step(model, objective_of(model, d2e), inputs.pop("targets"), inputs)["loss"]
+            return objective_step(objective_of(model, d2e), model, inputs.pop("targets"), inputs)["loss"]
 
         return step
 

@@ -1,10 +1,10 @@
-"""Calls of a language model: its head, the hidden states of rows and of views, a micro-batch forward and backward."""
+"""Calls of a language model: its head, and the hidden states of rows and of views."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,9 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from d2e_sft.config.objectives import View, ViewGradients
-from d2e_sft.config.recipe import Precision
 from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
-from d2e_sft.model.device import autocast, without_cudnn_attention
 from d2e_sft.model.packing import TokenForest
 from d2e_sft.util.errors import UserError
 
@@ -38,13 +36,13 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
     return logits[:, -keep:], output
 
 
-def head_of(model: Any, head: nn.Module | None = None) -> tuple[Callable[[Tensor], Tensor], bool]:
+def head_of(model: Any) -> tuple[Callable[[Tensor], Tensor], bool]:
     """Return the model's map from hidden states to logits, and whether it is linear.
 
-    Includes final soft-capping (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite). A `head` replaces the
-    model's output embeddings. The parameters of a head that FSDP2 shards by itself must be gathered.
+    Includes final soft-capping (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite). The parameters of a
+    head that FSDP2 shards by itself must be gathered.
     """
-    head = model.get_output_embeddings() if head is None else head
+    head = model.get_output_embeddings()
     # accelerate shards the head together with the final norm. The hooks of FSDP2 would take the backward of a chunk
     # for that of the step, and free the norm's weights before its own backward reads them.
     call = head.forward if is_fully_sharded(head) else head
@@ -141,14 +139,6 @@ def by_view(
     equal = original.detach()[index[1:].clamp(max=start - 1)]
     others = torch.where((index[1:] >= start)[..., None], others, equal)
     return dict(zip(views, (original[index[0]], *others.unbind()), strict=True))
-
-
-@without_cudnn_attention()
-def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:
-    """Add a micro-batch's gradients to a model with an attached objective; the precision is resolved, not `auto`."""
-    with autocast(precision, device):
-        loss = model(**inputs)["loss"] / len(inputs["targets"])
-    loss.backward()
 
 
 def enable_checkpointing(model: Any) -> None:

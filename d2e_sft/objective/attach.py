@@ -1,20 +1,21 @@
 """The objective inside a language model's own forward, so DDP, FSDP and DeepSpeed see one forward per step.
 
-Only the hidden states at answer positions reach the head, and no logits leave the model.
+The model computes it only for the duration of a call, and is otherwise as it was. Only the hidden states at answer
+positions reach the head, and no logits leave the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from d2e_sft.config.objectives import View
-from d2e_sft.config.recipe import D2ESection
+from d2e_sft.config.recipe import D2ESection, Precision
+from d2e_sft.model.device import autocast, without_cudnn_attention
 from d2e_sft.model.forward import bare_model, by_view, head_of, is_fully_sharded, states_of_views
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.chunks import Head, sum_in_chunks
@@ -28,47 +29,67 @@ from d2e_sft.objective.preference import (
 )
 
 ORIGINAL: tuple[View, ...] = ("original",)
-_ATTACHED: WeakKeyDictionary[nn.Module, Objective] = WeakKeyDictionary()
 CHUNK_ELEMENTS = 2**24  # logits of a view in a chunk: 64 MiB in float32
 
 
-def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool = False) -> Objective:
-    """Make the model's forward return the objective when it is given `targets` (N,).
+class AttachedObjective:
+    """An objective that a model computes in place of its forward when this object calls it.
 
-    The forward then takes the tensors of a collator, with `targets` instead of `labels`, and returns the dict of
-    `Objective.sums`. With `hits_of` it returns that of `view_hits`. Without `targets` it is unchanged.
-    `through_logits` uses the logits of the model's own forward, for a head that `head_of` does not know.
+    The `layout` is that of the batches; `inputs` are those of `model_inputs`.
+
+    Attributes:
+        of_tokens: The objective on logits.
+        own_logits: The model's own forward, if its logits are used.
+    """
+
+    def __init__(self, model: nn.Module, d2e: D2ESection, layout: Layout) -> None:
+        causal = bare_model(model)
+        self.of_tokens = objective_of(causal, d2e)
+        # As it is before accelerate adds autocast, which would copy all logits to float32.
+        self.own_logits = causal.forward if layout.takes_own_logits else None
+
+    def sums(self, model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return `Objective.sums`, or with pairs `preference_sums`, by a model, possibly in an engine's wrapper."""
+        return _instead_of_forward(model, inputs, partial(step, self.of_tokens, own_logits=self.own_logits))
+
+    def hits(self, model: nn.Module, inputs: Mapping[str, Any], d2e: D2ESection) -> dict[str, Tensor]:
+        """Return `view_hits` in the same way."""
+        return _instead_of_forward(model, inputs, partial(view_hits, d2e, own_logits=self.own_logits))
+
+    @without_cudnn_attention()
+    def backward(
+        self, model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device
+    ) -> None:
+        """Add a micro-batch's gradients to the model; the precision is resolved, not `auto`."""
+        with autocast(precision, device):
+            loss = self.sums(model, inputs)["loss"] / len(inputs["targets"])
+        loss.backward()
+
+
+def _instead_of_forward(
+    model: nn.Module, inputs: Mapping[str, Any], compute: Callable[..., dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Call a model whose bare one does `compute(causal, targets, inputs)` instead of its forward.
+
+    The call goes through the wrappers of adapter and engine, whose hooks gather weights and exchange gradients.
+    Autocast that accelerate put around the forward is replaced too, so it is the caller's.
     """
     causal = bare_model(model)
-    plain = causal.forward
-    own_logits = plain if through_logits or causal.config.is_encoder_decoder else None
-    _ATTACHED[causal] = objective = objective_of(causal, d2e)
+    replaced = vars(causal).get("forward")
 
-    @wraps(plain)  # generate() reads from the signature which arguments a model takes
-    def forward(*args: Any, targets: Tensor | None = None, hits_of: D2ESection | None = None, **inputs: Any) -> Any:
-        if targets is None:
-            return plain(*args, **inputs)
+    def forward(*, targets: Tensor, **given: Any) -> dict[str, Tensor]:
         # The wrapper of an adapter adds every argument it knows as None.
-        tensors = {name: value for name, value in inputs.items() if value is not None}
-        if hits_of is not None:
-            return view_hits(causal, hits_of, targets, tensors, own_logits)
-        return step(causal, objective, targets, tensors, own_logits)
+        return compute(causal, targets, {name: value for name, value in given.items() if value is not None})
 
     causal.forward = forward
-    for part in (model, causal):  # accelerate replaces the forward of the adapter's model
-        part.__getstate__ = partial(_own_state, part)  # type: ignore[method-assign]
-    return objective
-
-
-def _own_state(model: nn.Module) -> dict[str, Any]:
-    """Return what a pickle or copy of a model has: its class's forward instead of those that replaced it."""
-    replaced = ("forward", "_original_forward", "__getstate__")
-    return {name: value for name, value in vars(model).items() if name not in replaced}
-
-
-def attached_objective(model: nn.Module) -> Objective | None:
-    """Return the objective that a model's forward computes: the last one attached."""
-    return _ATTACHED.get(bare_model(model))
+    try:
+        sums: dict[str, Tensor] = model(**inputs)
+    finally:
+        if replaced is None:
+            del causal.forward
+        else:
+            causal.forward = replaced
+    return sums
 
 
 def objective_of(model: Any, d2e: D2ESection) -> Objective:
@@ -77,16 +98,13 @@ def objective_of(model: Any, d2e: D2ESection) -> Objective:
 
 
 def step(
-    model: Any,
     objective: Objective,
+    model: Any,
     targets: Tensor,
     inputs: dict[str, Any],
     own_logits: Callable[..., Any] | None = None,
 ) -> dict[str, Tensor]:
-    """Return the sums of the objective on a batch by `model_inputs`; see `attach_objective`.
-
-    `own_logits` is the model's own forward, if its logits are used.
-    """
+    """Return the sums of the objective on a batch by `model_inputs`, by a bare model."""
     d2e, content = objective.d2e, inputs.pop("content", None)
     content = torch.ones_like(targets, dtype=torch.bool) if content is None else content
     tokens = AnswerTokens(targets, content)
@@ -121,7 +139,7 @@ def answer_log_probabilities(model: nn.Module, layout: Layout, inputs: dict[str,
 
 
 def view_hits(
-    model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any], own_logits: Callable[..., Any] | None = None
+    d2e: D2ESection, model: Any, targets: Tensor, inputs: dict[str, Any], own_logits: Callable[..., Any] | None = None
 ) -> dict[str, Tensor]:
     """Return which answer tokens are the argmax, (N,) bool each: `plain`, `debiased` and (no context) `imagined`.
 

@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d2e_sft.config.objectives import PreferForm
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import AnswerPairs
 from d2e_sft.objective.chunks import Head, sum_in_chunks
@@ -55,12 +54,8 @@ def orpo(scores: Scores, lengths: Scores, options: D2ESection) -> Tensor:
     return options.beta * F.softplus(rejected - gold)
 
 
-FORMS: dict[PreferForm, Callable[[Scores, Scores, D2ESection], Tensor]] = {
-    "dpo": dpo,
-    "ipo": ipo,
-    "orpo": orpo,
-    "simpo": simpo,
-    "hinge": hinge,
+FORMS: dict[str, Callable[[Scores, Scores, D2ESection], Tensor]] = {
+    form.__name__: form for form in (dpo, ipo, orpo, simpo, hinge)
 }
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 from transformers import TrainerCallback
 
 from d2e_sft.config.d2e import D2ESection
@@ -87,8 +86,9 @@ class ReadingProbe(TrainerCallback):
             batch = self.collate(self.rows[start : start + self.batch_size])
             answers = batch["labels"].ne(IGNORE)
             inputs = model_inputs(batch, self.trainer.args.device)
-            with evaluating(model), torch.no_grad(), self.trainer.compute_loss_context_manager():
-                hits: dict[str, Tensor] = model(**inputs, hits_of=self.views)
+            precision = self.trainer.accelerator.autocast()  # which it adds to the model's own forward only
+            with evaluating(model), torch.no_grad(), self.trainer.compute_loss_context_manager(), precision:
+                hits = self.trainer.objective.hits(model, inputs, self.views)
             for name, of_tokens in hits.items():
                 right = torch.ones_like(answers)
                 right[answers] = of_tokens.cpu()

@@ -29,9 +29,8 @@ from d2e_sft.model.compilation import check_compiler, compile_layers
 from d2e_sft.model.device import LapTimer, autocast, without_cudnn_attention
 from d2e_sft.model.forward import may_leave_parameters_out
 from d2e_sft.model.packing_support import agree_on_layout, collator_for
-from d2e_sft.objective.attach import attach_objective, attached_objective
+from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.objective.metrics import ObjectiveMetrics
-from d2e_sft.objective.objectives import Objective
 from d2e_sft.objective.reference import REFERENCE, Reference
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk
 from d2e_sft.train.checks import loads_whole_steps
@@ -45,7 +44,7 @@ from d2e_sft.train.progress import LossLines, StepActions
 from d2e_sft.train.record import RecordRun
 from d2e_sft.train.rows import check_pairs, with_column
 from d2e_sft.train.safeguards import NUMBER, ROWS, NumberedBatches, StepGuard
-from d2e_sft.train.samples import Balance, RunSamples, of_both_subsets
+from d2e_sft.train.samples import Balance, of_both_subsets
 from d2e_sft.util.distributed import broadcast_from_main, process_state, same_everywhere
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import bars_if_slow
@@ -84,7 +83,7 @@ class D2ETrainer(KeepingTrainer):
     Attributes:
         recipe: All settings of the run, as they are recorded.
         layout: How micro-batches are laid out, see `choose_layout`.
-        objective: What the model's forward computes.
+        objective: Computes the loss in a call of the model.
 
     Raises:
         UserError: The model does not load, a row is not a sample or too long, or layout or objective do not fit.
@@ -137,16 +136,17 @@ class D2ETrainer(KeepingTrainer):
         self.guard = StepGuard(self)
         with quietly(args.disable_tqdm):
             self.objective = self._prepare_model(options.get("data_collator"))
-        self._sums = ObjectiveMetrics(self.recipe.d2e, self.objective.weights, args.device)
-        self.prepare_evaluations(self.objective.weights)
+        weights = self.objective.of_tokens.weights
+        self._sums = ObjectiveMetrics(self.recipe.d2e, weights, args.device)
+        self.prepare_evaluations(weights)
         self.record = None
         if self.train_dataset is not None:
             self.record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, derives=recipe is None)
         self._add_callbacks(checkpoints)
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, samples: RunSamples, *, overwrite: bool = False) -> Self:
-        """Make the trainer of `d2e train`: load the recipe's model, and encode its samples.
+    def from_recipe(cls, recipe: Recipe, samples: Mapping[str, Any], *, overwrite: bool = False) -> Self:
+        """Make the trainer of `d2e train`: load the recipe's model, and encode the samples of `read_all`.
 
         `overwrite` removes an earlier run as training begins.
         """
@@ -159,15 +159,7 @@ class D2ETrainer(KeepingTrainer):
         args.overwrite_output_dir = overwrite
         if recipe.train.compile_layers:
             check_compiler(state.device)
-        return cls(
-            recipe.model.name,
-            args,
-            train_dataset=samples.training,
-            eval_dataset=samples.held_out,
-            probe_dataset=samples.probe,
-            peft_config=adapter_config(recipe),
-            recipe=recipe,
-        )
+        return cls(recipe.model.name, args, **samples, peft_config=adapter_config(recipe), recipe=recipe)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Like transformers', in a folder without a run unless it is resumed.
@@ -179,7 +171,6 @@ class D2ETrainer(KeepingTrainer):
                 "D2ETrainer: all weights of the model are frozen, so there is nothing to train",
                 remedy="model.requires_grad_(True), give peft_config, or load an adapter with is_trainable=True",
             )
-        self.check_model()
         if self.train_dataset is not None:
             same_everywhere(self.accelerator.state, "the training tokens", self.tokens_sha256)
         resume = broadcast_from_main(self.accelerator.state, lambda: self.prepare_folder(resume_from_checkpoint))
@@ -190,14 +181,6 @@ class D2ETrainer(KeepingTrainer):
             without_cudnn_attention(),  # in the backward, too
         ):
             return super().train(resume, *args, **options)
-
-    def check_model(self) -> None:
-        """Raise UserError if another trainer was given the model, and attached its objective."""
-        if attached_objective(self.model) is not self.objective:
-            raise UserError(
-                "D2ETrainer: a later trainer was given the same model, and changed the objective that it computes",
-                remedy="use the later trainer, or load a model of its own for each",
-            )
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Like transformers'; our own loader of whole steps if `loads_whole_steps`."""
@@ -259,7 +242,8 @@ class D2ETrainer(KeepingTrainer):
         repeated, _ = inputs.pop(REPEATED, False), inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
         targets, counts = rows["targets"], counts_of(inputs)
-        sums = model(**rows)
+        with self.accelerator.autocast():
+            sums = self.objective.sums(model, rows)
         if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
             scale = torch.tensor(1.0 / len(targets), device=targets.device)
         else:  # gradients are averaged over processes, the count is summed over them
@@ -316,7 +300,7 @@ class D2ETrainer(KeepingTrainer):
             **{name: round(share, 4) for name, share in shares.items()},
         }
 
-    def _prepare_model(self, collator: Any) -> Objective:
+    def _prepare_model(self, collator: Any) -> AttachedObjective:
         """Choose the layout for the device of training, attach the objective, and number the rows."""
         args, model, d2e = self.args, self.model, self.recipe.d2e
         self.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
@@ -329,7 +313,7 @@ class D2ETrainer(KeepingTrainer):
             self.layout = agree_on_layout(model, d2e, self.recipe.train.packing, self.recipe.model.attention)
         padding = pad_id(self.processing_class) if self.processing_class else 0
         self.data_collator = NumberedBatches(collator or collator_for(self.layout, d2e, model.config, padding))
-        objective = attach_objective(model, d2e, through_logits=self.layout.through_logits)
+        objective = AttachedObjective(model, d2e, self.layout)
         if self.train_dataset is not None:
             if d2e.prefers:
                 check_pairs(self.train_dataset)

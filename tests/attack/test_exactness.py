@@ -19,10 +19,8 @@ from d2e_sft.config.objectives import View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import generate_debiased
-from d2e_sft.model.collation import model_inputs
 from d2e_sft.model.loading import load_model
-from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.util.errors import UserError
 from tests import naive, naive_pairs
 from tests.attack.frame import Attempt, attack
@@ -89,12 +87,10 @@ def test_loss_masks(given: Attempt) -> None:
     layout = choose_layout(
         model, config, numbers.choice(["auto", "auto" if model.config.is_encoder_decoder else "batched"])
     )
-    attach_objective(model, config, through_logits=layout.through_logits)
-    collate = collator_for(layout, config, model.config)
 
     @torch.no_grad()
     def terms(rows: Sequence[Any]) -> dict[str, float]:
-        sums = {name: float(value) for name, value in model(**model_inputs(collate(rows))).items()}
+        sums = {name: float(value) for name, value in naive.sums_of(model, rows, config, layout).items()}
         if config.prefers:  # its share of pairs is known for a whole step
             del sums["loss"]
         return sums

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.collation import model_inputs
-from d2e_sft.model.forward import enable_checkpointing, forward_backward
+from d2e_sft.model.forward import enable_checkpointing
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective.attach import CHUNK_ELEMENTS, attach_objective
+from d2e_sft.objective.attach import CHUNK_ELEMENTS, AttachedObjective
 from d2e_sft.objective.chunks import Head, sum_in_chunks
 from d2e_sft.objective.objectives import AnswerTokens, Objective
 from d2e_sft.train.dry_run.memory import TensorBytes, estimate_memory
@@ -100,17 +100,17 @@ def test_the_estimate_is_within_a_fifth_of_what_a_step_allocates(
     precision = "bfloat16" if machine.on_cuda else "float32"
     train = TrainSection(output_dir="x", bf16=precision == "bfloat16", gradient_checkpointing=checkpointing)
     estimate = estimate_memory(model, d2e, layout, batch, train)
-    attach_objective(model, d2e, through_logits=layout.through_logits)
+    objective = AttachedObjective(model, d2e, layout)
     if checkpointing:
         enable_checkpointing(model)
     inputs = model_inputs(batch, machine.device)
     model.train()
-    forward_backward(model, inputs, precision, machine.device)  # leaves gradients in place, and nothing else
+    objective.backward(model, inputs, precision, machine.device)  # leaves gradients in place, and nothing else
     record_property("held_mib", round((held(machine) - before) / 2**20, 1))
     measured = peak_of(
         machine,
         [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)],
-        lambda: forward_backward(model, inputs, precision, machine.device),
+        lambda: objective.backward(model, inputs, precision, machine.device),
         before,
     )
     expected = estimate.total - estimate.optimizer

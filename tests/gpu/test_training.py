@@ -17,10 +17,9 @@ from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.objectives import VIEWS
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import model_inputs
-from d2e_sft.model.forward import forward_backward
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
@@ -152,21 +151,21 @@ def one_process(machine: Machine) -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-def prepared(machine: Machine, model: Any) -> dict[str, Any]:
-    """Attach the objective; the inputs of a step on four rows."""
+def prepared(machine: Machine, model: Any) -> tuple[AttachedObjective, dict[str, Any]]:
+    """The objective of a model, and the inputs of a step on four rows."""
     d2e = D2ESection()
     layout = choose_layout(model, d2e)
     batch = collator_for(layout, d2e, model.config)(synthetic_rows(4, machine.size(200, 20), model.config.vocab_size))
-    attach_objective(model, d2e, through_logits=layout.through_logits)
-    return model_inputs(batch, machine.device)
+    objective = AttachedObjective(model, d2e, layout)
+    return objective, model_inputs(batch, machine.device)
 
 
 def step(machine: Machine, model: Any, shard: Any = None) -> list[torch.Tensor]:
-    inputs = prepared(machine, model)
+    objective, inputs = prepared(machine, model)
     if shard is not None:
         shard(model)
     model.train()
-    forward_backward(model, inputs, "float32", machine.device)
+    objective.backward(model, inputs, "float32", machine.device)
     gradients = [parameter.grad for parameter in model.parameters()]
     return [g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients]  # type: ignore[union-attr,misc]
 
@@ -202,12 +201,12 @@ def test_zero_on_one_device_has_the_gradients_of_the_whole_model(machine: Machin
 
     whole = step(machine, machine.model("smollm2-135m", layers=2))
     model = machine.model("smollm2-135m", layers=2)
-    inputs = prepared(machine, model)
+    objective, inputs = prepared(machine, model)
     sizes = {"train_micro_batch_size_per_gpu": 4, "zero_allow_untested_optimizer": True}
     config = {**sizes, "zero_optimization": {"stage": stage}}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=optimizer)
-    sums = engine(**inputs)
+    sums = objective.sums(engine, inputs)
     engine.backward(sums["loss"] / len(inputs["targets"]))
     for one, parameter in zip(whole, engine.module.parameters(), strict=True):
         found = safe_get_full_grad(parameter)

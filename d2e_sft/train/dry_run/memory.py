@@ -22,9 +22,9 @@ from torch.utils._pytree import tree_leaves
 from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.collation import AnswerPairs, model_inputs
 from d2e_sft.model.device import usable_device
-from d2e_sft.model.forward import enable_checkpointing, forward_backward
+from d2e_sft.model.forward import enable_checkpointing
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.attach import AttachedObjective
 
 # Part of an optimiser's name → number of state tensors per parameter; all others have two.
 _MOMENTS = {"schedule_free_sgd": 1, "sgd": 0, "adagrad": 1, "rmsprop": 1, "lion": 1, "ademamix": 3, "grokadamw": 3}
@@ -104,8 +104,8 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Return the memory of an optimiser step over micro-batches that are all like `batch`, on the usable device.
 
-    From two micro-batches (`accumulation`) on, a backward pass finds gradients in place. The model is as before
-    `attach_objective`. Raises RuntimeError, NotImplementedError or TypeError if its computation depends on its data.
+    From two micro-batches (`accumulation`) on, a backward pass finds gradients in place. Raises
+    RuntimeError, NotImplementedError or TypeError if the model's computation depends on its data.
     """
     device = usable_device()
     inputs = model_inputs(batch)
@@ -120,7 +120,7 @@ def estimate_memory(
         shadow = copy.deepcopy(model)
     with fake:
         _move(shadow, device)
-        attach_objective(shadow, d2e, through_logits=layout.through_logits)
+        objective = AttachedObjective(shadow, d2e, layout)
         if train.gradient_checkpointing:
             enable_checkpointing(shadow)
         shadow.train()
@@ -131,7 +131,7 @@ def estimate_memory(
         with tensors:
             # The second finds gradients in place, as all do but a step's first.
             for _ in range(min(accumulation, 2)):
-                forward_backward(shadow, moved, train.precision, device)
+                objective.backward(shadow, moved, train.precision, device)
     trained = [parameter for parameter in shadow.parameters() if parameter.requires_grad]
     gradients = sum(_bytes(parameter.grad) for parameter in trained if parameter.grad is not None)
     optimizer = sum(optimizer_bytes(train.optim, parameter) for parameter in trained)

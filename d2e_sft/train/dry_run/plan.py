@@ -18,12 +18,12 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.model.collation import Row, model_inputs
 from d2e_sft.model.device import PeakMemory, unslowed_seconds, usable_device
-from d2e_sft.model.forward import bare_model, enable_checkpointing, forward_backward
+from d2e_sft.model.forward import enable_checkpointing
 from d2e_sft.model.loading import LoadedModel, load_tokenizer, without_weights
 from d2e_sft.model.packing_support import Layout, agree_on_layout, collator_for
 from d2e_sft.model.shapes import SHAPES, config_of
 from d2e_sft.model.token_budget import TokenCosts
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.objective.reference import REFERENCE
 from d2e_sft.train.checks import Steps, count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.cards import Where
@@ -122,7 +122,6 @@ class Plan:
 
     def measure_speed(self) -> Speed | None:
         """Time some micro-batches and an optimiser step, which changes the weights; None if they do not fit."""
-        attach_objective(self.model, self.recipe.d2e, through_logits=self.layout.through_logits)
         if self.recipe.train.gradient_checkpointing:
             enable_checkpointing(self.model)
         try:
@@ -132,16 +131,16 @@ class Plan:
             return None
         finally:
             self.model.zero_grad()
-            del bare_model(self.model).forward  # the objective's
 
     def _speed(self, device: torch.device, bar: Progress) -> Speed:
         model, train, memory = self.model, self.recipe.train, None
         with suppress(UserError):  # not available on this device or system
             memory = PeakMemory()
         model.to(device).train()
+        objective = AttachedObjective(model, self.recipe.d2e, self.layout)
 
         def run(batch: dict[str, Any]) -> tuple[float, float]:
-            act = partial(forward_backward, model, model_inputs(batch, device), train.precision, device)
+            act = partial(objective.backward, model, model_inputs(batch, device), train.precision, device)
             seconds = unslowed_seconds(act, device)
             bar.update()
             return seconds

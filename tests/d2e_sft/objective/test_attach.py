@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
-import pickle
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.util.errors import UserError
 from tests.naive import (
     CONFIGS,
@@ -134,7 +130,6 @@ def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits(packin
     expected = naive_sums(model, rows, config)
     layout = choose_layout(model, config, packing)
     assert (layout.packing, layout.through_logits) == ("batched", True)
-    attach_objective(model, config, through_logits=True)
     assert sums_of(model, rows, config, layout)["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-6)
 
 
@@ -156,7 +151,6 @@ def _loss_and_gradient(
 ) -> tuple[float, torch.Tensor]:
     layout = choose_layout(model, config, packing)
     assert layout.packing == ("shared_batch" if packing == "auto" else packing)
-    attach_objective(model, config)
     with torch.autocast("cpu", mixed, enabled=mixed is not None):
         sums = sums_of(model, with_equal_views(encoded_rows(config), unrefined), config, layout)
     sums["loss"].backward()
@@ -196,31 +190,18 @@ def test_mixed_precision_differs_only_by_rounding(kind: str, dtype: torch.dtype,
     assert (mixed_gradient - exact_gradient).norm() < 0.05 * exact_gradient.norm()
 
 
-def test_without_targets_the_model_is_unchanged() -> None:
-    # generate() reads from the signature whether a model takes positions: left-padded prompts need them.
-    model = tiny_model("llama", seed=3)
-    prompts = torch.tensor([[0, 0, 5, 6, 7], [9, 8, 7, 6, 5]])
-    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    options: dict[str, Any] = {"attention_mask": mask, "max_new_tokens": 5, "do_sample": False}
-    logits, answer = model(input_ids=prompts).logits, model.generate(prompts, **options)
-    attach_objective(model, D2ESection())
-    assert {"position_ids", "logits_to_keep"} <= inspect.signature(model.forward).parameters.keys()
-    assert torch.equal(model.generate(prompts, **options), answer)
-    choose_layout(model, D2ESection())
-    torch.testing.assert_close(model(input_ids=prompts).logits, logits)
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_or_pickle_of_a_model_has_its_own_forward(copied: Any) -> None:
-    model = with_lora(tiny_model())
-    attach_objective(model, D2ESection())
-    AcceleratorState._reset_state(True)  # another test may have set another precision
-    Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)
-    AcceleratorState._reset_state(True)
-    twin, ids = copied(model), torch.arange(12)[None]
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(twin(ids).logits.float(), model(ids).logits)
-    attach_objective(twin, D2ESection())
-    with torch.no_grad():
-        next(twin.parameters()).zero_()
-    assert not torch.equal(twin(ids).logits, model(ids).logits)
+def test_the_model_is_as_it_was_after_a_call_and_after_one_that_fails() -> None:
+    model, config = with_lora(tiny_model("llama", seed=3)), D2ESection()
+    ids, causal = torch.tensor([[9, 8, 7, 6, 5]]), model.get_base_model()
+    logits, plain = model(input_ids=ids).logits, causal.forward
+    layout, rows = choose_layout(model, config), encoded_rows(config)
+    for forward in (None, partial(plain)):  # its class's, and one that was put over it
+        if forward is not None:
+            causal.forward = forward
+        expected = sums_of(model, rows, config, layout)
+        objective = AttachedObjective(model, config, layout)
+        with pytest.raises(KeyError):
+            objective.sums(model, {"targets": torch.tensor([1])})
+        assert vars(causal).get("forward") is forward
+        torch.testing.assert_close(model(input_ids=ids).logits, logits)
+        assert sums_of(model, rows, config, layout) == expected

@@ -146,13 +146,6 @@ def of_another_model(tmp: Path) -> D2ETrainer:
     return trainer(tmp / "run", model=str(tmp / "model"), given={"processing_class": other})
 
 
-def earlier_of_two(tmp: Path) -> D2ETrainer:
-    model = tiny_model()
-    earlier, later = (trainer(tmp / name, model=model, objective=name) for name in ("sft", "d2e"))
-    assert later.train().global_step == 2
-    return earlier
-
-
 def with_sets(tmp: Path) -> D2ETrainer:
     made = trainer(tmp, given={"eval_dataset": {"near": ROWS[:2]}})
     made.compute_metrics = argmax
@@ -172,8 +165,6 @@ CALLS: dict[str, Callable[[Path], Any]] = {
         tmp, model=failing(torch.OutOfMemoryError("CUDA out of memory"))
     ),
     "a frozen model": lambda tmp: trainer(tmp, model=tiny_model().requires_grad_(False)).train(),
-    "the earlier trainer of one model": lambda tmp: earlier_of_two(tmp).train(),
-    "the earlier trainer of one model, to evaluate": lambda tmp: earlier_of_two(tmp).evaluate(ROWS[:2]),
     "the tokenizer of another model": of_another_model,
     "a model without a name or tokenizer": lambda tmp: trainer(tmp, given={"processing_class": None}),
     **{name: lambda tmp, given=given: trainer(tmp, **given) for name, given in OF_TRAINER.items()},
@@ -225,6 +216,14 @@ def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: 
 
 def test_arguments_of_trl_that_are_none_are_left_out(tmp_path: Path) -> None:
     assert trainer(tmp_path, given={"tokenizer": None, "ref_model": None}).processing_class is not None
+
+
+def test_two_trainers_of_one_model_compute_their_own_objectives(tmp_path: Path) -> None:
+    model = tiny_model()
+    earlier, later = (trainer(tmp_path / name, model=model, objective=name) for name in ("sft", "d2e"))
+    alone = trainer(tmp_path / "alone", objective="sft").evaluate(ROWS[:2])["eval_loss"]
+    assert earlier.evaluate(ROWS[:2])["eval_loss"] == alone != later.evaluate(ROWS[:2])["eval_loss"]
+    assert later.train().global_step == earlier.train().global_step == 2
 
 
 def test_rows_of_tensors_are_tokens(tmp_path: Path) -> None:

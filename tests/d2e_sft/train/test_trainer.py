@@ -42,7 +42,7 @@ def _trainer(
     options = {**batch, **SGD, **config.model_dump(), "overwrite_output_dir": True, **options}
     args = D2EConfig(str(folder), bf16=False, disable_tqdm=True, **options)
     given = encoded_rows(config, 8)
-    if rows == "sharing contexts":  # two contexts in turns, then a question of each row
+    if rows == BY_CONTEXTS:  # two contexts in turns, then a question of each row
         given = [
             {**row, "original": given[i % 2]["original"] + row["imagined"][-5:], "context": 1 + i % 2}
             for i, row in enumerate(given)
@@ -61,16 +61,34 @@ def _step(trainer: D2ETrainer) -> tuple[torch.Tensor, dict[str, float]]:
     return _weights(trainer) - start, trainer.state.log_history[0]
 
 
-def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> None:
+BY_CONTEXTS = "sharing contexts"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cuts"),
+    [
+        ("", [{"micro": 1, "accumulation": 8}, {"micro": 2, "accumulation": 4}]),
+        (BY_CONTEXTS, [{"micro": 4, "accumulation": 2, "rows_per_context": 4}]),
+        (BY_CONTEXTS, [{"micro": 8, "micro_batch_tokens": 400}]),
+    ],
+)
+def test_however_a_batch_is_cut_its_gradients_and_values_stay(
+    tmp_path: Path, rows: str, cuts: list[dict[str, Any]]
+) -> None:
     # Answers differ in length, so a mean of micro-batch means would differ.
-    whole, whole_log = _step(_trainer(tmp_path, D2ESection(), micro=8, max_steps=1))
+    whole, whole_log = _step(_trainer(tmp_path, D2ESection(), micro=8, rows=rows, max_steps=1))
     assert whole.abs().max() > 1e-3
-    for micro, accumulation in ((1, 8), (2, 4)):
-        trainer = _trainer(tmp_path, D2ESection(), micro=micro, accumulation=accumulation, max_steps=1)
-        cut, cut_log = _step(trainer)
-        torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
+    for cut in cuts:
+        trainer = _trainer(tmp_path, D2ESection(), rows=rows, max_steps=1, **cut)
+        changed, log = _step(trainer)
+        torch.testing.assert_close(changed, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
         for key in ("loss", "ce", "kl", "mean_token_accuracy", "plain_accuracy", "bias_share"):
-            assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+            assert log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+        if rows == BY_CONTEXTS:
+            assert trainer.token_steps is not None
+            (parts,) = trainer.token_steps
+            assert len(parts) >= 2
+            assert max(len({i % 2 for i in part}) for part in parts) == 1, "each micro-batch has one context only"
 
 
 @pytest.mark.parametrize(("scale", "packing"), [(1.0, "shared_batch"), (0.5, "batched")])
@@ -131,58 +149,6 @@ def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: P
         line[-len(row["answer"]) :] = torch.tensor(row["answer"])
     expected = trainer.model(**whole, labels=labels).loss
     assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(expected.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("micro", "cut"),
-    [(4, {"micro_batch_tokens": 300}), (2, {"accumulation": 2, "rows_per_context": 3, "rows": "sharing contexts"})],
-)
-def test_resuming_within_an_epoch_ends_with_the_same_weights(tmp_path: Path, micro: int, cut: dict[str, Any]) -> None:
-    options: dict[str, Any] = {"micro": micro, "num_train_epochs": 3, "save_steps": 3, **cut}
-    straight = _trainer(tmp_path / "straight", D2ESection(), **options)
-    straight.train()
-    assert straight.state.max_steps == 6, "a step of 4 rows"
-    again = _trainer(tmp_path / "again", D2ESection(), model=tiny_model(seed=9), **options)
-    again.train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-3"))
-    assert torch.equal(_weights(again), _weights(straight))
-    later = [entry["loss"] for entry in straight.state.log_history if "loss" in entry and entry["step"] > 3]
-    assert [e["loss"] for e in again.state.log_history if "loss" in e and e["step"] > 3] == later
-
-
-def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"micro": 4, "num_train_epochs": 2}
-    whole = _trainer(tmp_path / "whole", D2ESection(), **options)
-    whole.train()
-    cut = _trainer(tmp_path / "cut", D2ESection(), micro_batch_tokens=300, **options)
-    cut.train()
-    assert cut.token_steps is not None
-    assert max(len(step) for step in cut.token_steps) > 1, "steps are cut"
-    torch.testing.assert_close(_weights(cut), _weights(whole), rtol=1e-4, atol=1e-6)
-    logs, expected = ([e for e in t.state.log_history if "loss" in e] for t in (cut, whole))
-    assert len(logs) == len(expected) == 4
-    for one, other in zip(logs, expected, strict=True):
-        for key in ("loss", "ce", "kl", "mean_token_accuracy", "plain_accuracy", "kl_rows"):
-            assert one[key] == pytest.approx(other[key], rel=1e-4, abs=1e-7), key
-
-
-def test_composed_by_contexts_a_step_has_the_loss_and_gradient_that_it_has_otherwise(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"rows": "sharing contexts", "max_steps": 1}
-    whole, whole_log = _step(_trainer(tmp_path / "whole", D2ESection(), micro=8, **options))
-    cuts: list[dict[str, Any]] = [
-        {"micro": 4, "accumulation": 2, "rows_per_context": 4},
-        {"micro": 8, "micro_batch_tokens": 400},
-    ]
-    for cut in cuts:
-        trainer = _trainer(tmp_path / f"{len(cut)}", D2ESection(), **options, **cut)
-        changed, log = _step(trainer)
-        torch.testing.assert_close(changed, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
-        for key in ("loss", "ce", "kl", "mean_token_accuracy", "plain_accuracy", "bias_share"):
-            assert log[key] == pytest.approx(whole_log[key], rel=1e-5), key
-        assert trainer.token_steps is not None
-        (parts,) = trainer.token_steps
-        contexts = [{i % 2 for i in part} for part in parts]
-        assert len(parts) >= 2
-        assert max(map(len, contexts)) == 1, "each micro-batch has rows with one context only"
 
 
 def test_ddp_looks_for_weights_without_a_gradient_only_where_there_may_be_some(tmp_path: Path) -> None:

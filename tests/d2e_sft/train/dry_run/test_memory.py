@@ -15,9 +15,12 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, DataSection, Recipe, TrainSection, load_recipe
+from d2e_sft.model.collation import model_inputs
 from d2e_sft.model.device import PeakMemory
+from d2e_sft.model.forward import enable_checkpointing
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.model.shapes import random_model
+from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.train.checks import count_steps
 from d2e_sft.train.dry_run.cards import CARDS, Card
 from d2e_sft.train.dry_run.fit import Load, fits_on, utilisation_of
@@ -86,23 +89,6 @@ def test_an_optimiser_keeps_what_is_counted_for_it(name: str, tmp_path: Path) ->
     assert optimizer_bytes("adamw_8bit", parameter) == 2 * 600
 
 
-def test_the_peak_is_that_of_a_step_that_is_really_computed() -> None:
-    from d2e_sft.model.collation import model_inputs
-    from d2e_sft.model.forward import forward_backward
-    from d2e_sft.objective.attach import attach_objective
-
-    model, d2e = tiny_model(), D2ESection()
-    memory = estimate(model, d2e)
-    layout = choose_layout(model, d2e)
-    inputs = model_inputs(collator_for(layout, d2e, model.config)(encoded_rows(d2e, 2)))
-    attach_objective(model, d2e)
-    model.train()
-    with TensorBytes([*model.parameters(), *model.buffers()]) as tensors:
-        for _ in range(2):
-            forward_backward(model, inputs, "float32", CPU)
-    assert memory.total - memory.optimizer == pytest.approx(tensors.peak, rel=0.01)
-
-
 WHOLE = MemoryEstimate(weights=800, gradients=400, optimizer=1600, activations=1000, largest_layer=50)
 
 
@@ -139,10 +125,6 @@ def measure_five_shapes() -> None:
     glibc returns freed blocks to the system here, since the estimate counts living tensors only.
     """
     from d2e_sft.bench.train import synthetic_rows
-    from d2e_sft.model.collation import model_inputs
-    from d2e_sft.model.forward import enable_checkpointing, forward_backward
-    from d2e_sft.model.shapes import random_model
-    from d2e_sft.objective.attach import attach_objective
 
     ctypes.CDLL(None).mallopt(-3, 131_072)  # M_MMAP_THRESHOLD
     found: dict[str, tuple[int, int]] = {}
@@ -155,11 +137,10 @@ def measure_five_shapes() -> None:
         batch = collator_for(layout, d2e, real.config)(synthetic_rows(samples, context, 49_152))
         estimate = estimate_memory(bare, d2e, layout, batch, train, accumulation=1)
         assert choose_layout(real, d2e) == layout
-        attach_objective(real, d2e)
         if train.gradient_checkpointing:
             enable_checkpointing(real)
         memory = PeakMemory()
-        forward_backward(real.train(), model_inputs(batch), "float32", CPU)
+        AttachedObjective(real, d2e, layout).backward(real.train(), model_inputs(batch), "float32", CPU)
         found[name] = (estimate.gradients + estimate.activations, int(memory.peak_mb() * 2**20))
         del models, bare, real
         gc.collect()
