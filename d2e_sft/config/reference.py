@@ -1,4 +1,4 @@
-"""Every key of a recipe with type, default and meaning, from the pydantic models, for terminal, docs and schema."""
+"""Every key of a recipe with type, default and meaning, from the pydantic models, for terminal, docs and editors."""
 
 from __future__ import annotations
 
@@ -20,15 +20,6 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _WORDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "NoneType": "null"}
 _YAML = {"None": "null", "True": "true", "False": "false"}
 _WIDTH = 100  # of a terminal
-_ABOUT_PAGE = """\
-# Recipe keys
-
-Every key of a recipe, with type, default and meaning. `d2e recipes explain KEY` prints one; `d2e recipes schema >
-recipe.schema.json` writes the JSON schema, which editors check YAML by: begin a recipe with the line
-`# yaml-language-server: $schema=recipe.schema.json`. How recipes are composed: [Recipes](recipes.md).
-
-This page is made from the schema: `python docs/recipe_keys.py`.
-"""
 
 
 @dataclass(frozen=True)
@@ -62,24 +53,6 @@ def explain(name: str) -> list[RecipeKey]:
         return matching
     known = [key.name if "." in name else key.name.rpartition(".")[2] for key in keys]
     raise UserError(f"{name}: no such recipe key.{did_you_mean(name, known)}", "`d2e recipes explain` lists all keys")
-
-
-def as_markdown() -> str:
-    """The reference as a Markdown page with a table per section."""
-    lines = [_ABOUT_PAGE]
-    for key in recipe_keys():
-        kind, meaning = (text.replace("|", "\\|") for text in (key.kind, key.meaning))
-        default = "required" if key.default is None else f"`{key.default}`"
-        if key.is_section:
-            lines += [
-                f"\n## {key.name}\n",
-                f"{key.meaning}\n",
-                "| key | values | default | meaning |",
-                "|---|---|---|---|",
-            ]
-        else:
-            lines.append(f"| `{key.name}` | {kind} | {default} | {meaning} |")
-    return "\n".join(lines) + "\n"
 
 
 def json_schema() -> dict[str, Any]:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.built import SWAPPED, manifest_of
 from d2e_sft.data.conversation import Conversation
 from d2e_sft.util.answers import contains, is_same_answer, normalise
@@ -29,6 +28,8 @@ SUBSETS: tuple[Subset, ...] = get_args(Subset)
 ENOUGH_ROWS = 20  # a subset of fewer rows is reported in a footnote, and no average or headline is about it
 NLI_LABELS = ("positive", "negative")
 RejectedFrom = Literal["rejected", "habit", "swap"]
+BAD_ROWS_FILE = "bad_rows.jsonl"
+BadRow = dict[str, Any]  # `file`, `line` (or `item` of a JSON array), `error`, and `row`, its content as read
 
 _AS_JSON = ("meta", "conversation")  # text in Parquet: a struct column would force one shape on all rows
 # About a million tokens of English. Without a limit, a context of 10 MB takes gigabytes to tokenise, then is too long.
@@ -225,6 +226,15 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
     if not samples:
         raise UserError(f"{path}: no usable row ({refused} bad); expected at least one EventSample")
     return samples
+
+
+def write_bad_rows(bad: Sequence[BadRow], target: Path) -> None:
+    """Write rejected rows as JSONL, lone surrogates as escapes; without any, remove an earlier file."""
+    if not bad:
+        target.unlink(missing_ok=True)
+        return
+    with replacing(target) as partial, partial.open("w", encoding="utf-8", errors="backslashreplace") as out:
+        out.writelines(json.dumps(entry, ensure_ascii=False, default=str) + "\n" for entry in bad)
 
 
 def check_readable(path: Path) -> None:

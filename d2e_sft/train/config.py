@@ -38,12 +38,7 @@ from d2e_sft.util.signals import end_with_parent
 # Arguments from sections that have keys of the model and its files, too; one has another name than its key.
 _FROM_OTHER_SECTIONS = {
     "attention": ("model", "attention"),
-    "prompt_set": ("data", "prompt_set"),
-    "form": ("data", "form"),
-    "max_length": ("data", "max_length"),
-    "overlong": ("data", "overlong"),
-    "end_of_turn": ("data", "end_of_turn"),
-    "balance": ("data", "balance"),
+    **{key: ("data", key) for key in ("prompt_set", "form", "max_length", "overlong", "end_of_turn", "balance")},
     "decoding_alpha": ("eval", "alpha"),
     "max_new_tokens": ("eval", "max_new_tokens"),
 }
@@ -274,13 +269,8 @@ class D2EConfig(_Keys):
             and (value := getattr(self, argument.name)) != argument.default
             and not (argument.default in _UNSET and value in _UNSET)
         ]  # fmt: skip
-        content: dict[str, dict[str, Any]] = {
-            "model": {},
-            "data": {"train": "rows"},
-            "d2e": {},
-            "train": {},
-            "eval": {},
-        }
+        content: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
+        content["data"]["train"] = "rows"
         for name, (section, key) in KEYS.items():
             value = getattr(self, name)
             if value is not None:

@@ -177,7 +177,6 @@ class EvaluatingTrainer(Trainer):
         metric_key_prefix: str = "eval",
     ) -> Any:
         """Like transformers', with means over answer tokens instead of over batches, and with generated answers."""
-        self.check_model()
         wanted, only_loss = description == "Prediction" or self.compute_metrics, self.args.prediction_loss_only
         generates = wanted and not (prediction_loss_only or only_loss)
         samples: list[EventSample] | None = getattr(dataloader, "samples", None)

@@ -11,9 +11,8 @@ from typing import Any
 
 from d2e_sft.config.objectives import View, is_own
 from d2e_sft.config.recipe import Overlong, Recipe
-from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample, RejectedFrom
+from d2e_sft.data.sample import BadRow, EventSample, RejectedFrom
 from d2e_sft.data.views import EncodedSample, ViewEncoder
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel, check_positions

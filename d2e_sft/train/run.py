@@ -16,7 +16,7 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.train.checks import check_recipe, trackers
 from d2e_sft.train.run_folder import check_folder, keep_precision, what_is_kept
-from d2e_sft.train.samples import RunSamples
+from d2e_sft.train.samples import read_all
 from d2e_sft.util.locks import file_lock
 from d2e_sft.util.signals import on_sigterm
 from d2e_sft.util.startup import preload
@@ -46,7 +46,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         trackers(recipe.train.report_to, recipe.train.project),
     ):
         check_run(recipe, processes, resume=resume, overwrite=overwrite, in_main=in_main)
-        samples = RunSamples.of(recipe)
+        samples = read_all(recipe)
         preload("transformers.trainer")
         from d2e_sft.train.trainer import D2ETrainer
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE
+from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.model.storage.folder import check_dependencies
 from d2e_sft.model.storage.seal import SEAL_FILE, damage
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source

@@ -93,11 +93,9 @@ class StepGuard(TrainerCallback):
         if not self._was_skipped():
             self._skipped_in_a_row = 0
             return
-        self._skipped, self._skipped_in_a_row, step = (
-            self._skipped + 1,
-            self._skipped_in_a_row + 1,
-            state.global_step + 1,
-        )
+        self._skipped += 1
+        self._skipped_in_a_row += 1
+        step = state.global_step + 1
         scale = "" if self._scale is None else f"; the loss scale falls to {self._scale:g}"
         if self._skipped_in_a_row > FLOAT16_PATIENCE:
             raise UserError(

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.rows import file_of
-from d2e_sft.data.sample import EventSample, Subset, read_samples
+from d2e_sft.data.sample import BadRow, EventSample, Subset, read_samples
 from d2e_sft.util.errors import UserError
 
 Split = Literal["training", "dev"]
@@ -46,22 +45,13 @@ def read_split(recipe: Recipe, split: Split) -> ReadSamples:
     return ReadSamples(len(samples), chosen, bad_rows)
 
 
-@dataclass(frozen=True)
-class RunSamples:
-    """All samples of a run; None without held-out rows or a probe."""
-
-    training: ReadSamples
-    held_out: ReadSamples | None
-    probe: list[EventSample] | None
-
-    @classmethod
-    def of(cls, recipe: Recipe) -> RunSamples:
-        """Read the samples of `data.train`, `data.dev` and `data.probe`."""
-        return cls(
-            read_split(recipe, "training"),
-            read_split(recipe, "dev") if recipe.data.dev else None,
-            probe_samples(recipe) if recipe.data.probe is not None else None,
-        )
+def read_all(recipe: Recipe) -> dict[str, Any]:
+    """Read the samples of `data.train`, `data.dev` and `data.probe`, as arguments of a `D2ETrainer`."""
+    return {
+        "train_dataset": read_split(recipe, "training"),
+        "eval_dataset": read_split(recipe, "dev") if recipe.data.dev else None,
+        "probe_dataset": probe_samples(recipe) if recipe.data.probe is not None else None,
+    }
 
 
 def probe_samples(recipe: Recipe) -> list[EventSample]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.data.bad_rows import BadRow
-from d2e_sft.data.sample import Split
+from d2e_sft.data.sample import BadRow, Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.progress import Progress
 from data_builders.build.options import REFINE, SWAP, BuildOptions, Settings, parse_settings

@@ -14,9 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.objectives import VIEWS
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.built import MANIFEST, read_manifest, warn_if_changed
-from d2e_sft.data.sample import EventSample, Split, check_ending, check_readable, read_samples, write_samples
+from d2e_sft.data.sample import (
+    BAD_ROWS_FILE,
+    BadRow,
+    EventSample,
+    Split,
+    check_ending,
+    check_readable,
+    read_samples,
+    write_bad_rows,
+    write_samples,
+)
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import file_lock, temporary_folder

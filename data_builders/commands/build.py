@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 
 from d2e_sft.config.options import Number, given_options
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE
+from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError

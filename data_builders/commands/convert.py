@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.config.options import out_argument
-from d2e_sft.data.bad_rows import BadRow, write_bad_rows
-from d2e_sft.data.sample import check_ending, read_samples, write_samples
+from d2e_sft.data.sample import BadRow, check_ending, read_samples, write_bad_rows, write_samples
 from data_builders.commands.shared import PATH
 
 

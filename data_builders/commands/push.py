@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.built import MANIFEST, read_manifest
+from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn

@@ -7,8 +7,7 @@ own `format`, so the rows of a benchmark can be used as they are.
 from collections.abc import Sequence
 from pathlib import Path
 
-from d2e_sft.data.bad_rows import BadRow
-from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, EventSample, Relation
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, BadRow, EventSample, Relation
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.rows import RowParser, read_choice
 from data_builders.own_data.source import is_own

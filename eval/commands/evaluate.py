@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from d2e_sft.config.options import OneOf, decoder_option
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.chat_template import FORMS
-from d2e_sft.data.sample import read_samples
+from d2e_sft.data.sample import BAD_ROWS_FILE, read_samples
 from d2e_sft.judge.judge import Judge, make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError, did_you_mean

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from d2e_sft.config.options import decoder_option
-from d2e_sft.data.bad_rows import BadRow
-from d2e_sft.data.sample import RELATIONS, WORDED, EventSample
+from d2e_sft.data.sample import RELATIONS, WORDED, BadRow, EventSample
 from eval.commands.eval_options import eval_options, launch_if_asked, launch_options
 from eval.run.options import EvalOptions
 

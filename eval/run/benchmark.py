@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.built import MANIFEST, read_manifest
-from d2e_sft.data.sample import EventSample
+from d2e_sft.data.sample import BadRow, EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
 
 SUITES = ("piper", "ood", "conflict")

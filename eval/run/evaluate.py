@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.built import taggers, tags_of_another, warn_if_changed
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from d2e_sft.config.recipe import recipe_of
-from d2e_sft.data.bad_rows import BadRow, write_bad_rows
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import RELATIONS, EventSample, Relation
+from d2e_sft.data.sample import RELATIONS, BadRow, EventSample, Relation, write_bad_rows
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.run.benchmark import with_candidates

@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.data.bad_rows import write_bad_rows
-from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.data.sample import EventSample, read_samples, write_bad_rows, write_samples
 from d2e_sft.util.errors import UserError
 from data_builders.raw.files import MissingRawFileError
 from data_builders.sources import SOURCES

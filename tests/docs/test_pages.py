@@ -125,7 +125,7 @@ def test_a_wrong_command_is_found(wrong: str) -> None:
     assert problem_of(wrong)
 
 
-@pytest.mark.parametrize(("name", "made"), [("cli_pages", "pages"), ("assistants", "files")])
+@pytest.mark.parametrize(("name", "made"), [("cli_pages", "pages"), ("assistants", "files"), ("recipe_keys", "files")])
 def test_pages_made_from_the_program_and_the_docs_are_current(name: str, made: str) -> None:
     for file, text in getattr(script(name), made)().items():
         assert file.read_text(encoding="utf-8") == text, f"run python docs/{name}.py"

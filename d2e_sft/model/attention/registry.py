@@ -90,11 +90,11 @@ def _by_branch(
     if row_cache is not None:
         layer = _layer_options(module, query, options)
         return row_cache.attend(_layer(module), query, key, value, layer.scaling, layer.window).transpose(1, 2), None
-    return attending(branch_attention, module, query, key, value, attention_mask, **options)
+    return attending(module, query, key, value, attention_mask, **options)
 
 
 def attend(
-    attention: Any, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
     """An attention function in transformers' form: (1, H, Q, D) queries → (1, Q, H, D) outputs."""
     packed: PackedAttention | None = options.pop("packed", None)
@@ -116,7 +116,7 @@ def attend(
     plan = packed.plan
     if layer.window is not None and plan.longest_distance() < layer.window:
         layer = layer._replace(window=None)
-    return attention(query, key, value, plan, layer).transpose(1, 2), None
+    return branch_attention(query, key, value, plan, layer).transpose(1, 2), None
 
 
 def _layer_options(module: Any, query: Tensor, options: dict[str, Any]) -> LayerOptions:

@@ -50,26 +50,22 @@ def dry_run(
     `check_recipe`.
     """
     plan = Plan(recipe, where)
-    legend = "| prompt, not trained on; > answer, trained on" + "; < rejected answer" * recipe.d2e.prefers
-    sections: dict[str, Callable[[], Sequence[str]]] = {
-        "run folder": lambda: [_folder_line(recipe, resume=resume, overwrite=overwrite)],
-        f"samples ({legend})": lambda: _sample_lines(plan),
-        "lengths": lambda: _length_lines(plan),
-        "layout": lambda: _layout_lines(plan),
-        "steps": lambda: _step_lines(plan),
-    }
-    if where.like is not None:
-        sections = {"model": lambda: _model_lines(plan), **sections}
+
+    def show(title: str, lines: Sequence[str]) -> None:
+        echo("\n".join([f"== {title}", *map(folded, lines), ""]))
+
     echo(f"== recipe\n{recipe.as_yaml().rstrip()}\n")
-    for title, lines in sections.items():
-        _echo(echo, title, lines())
+    if where.like is not None:
+        show("model", _model_lines(plan))
+    show("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
+    legend = "| prompt, not trained on; > answer, trained on" + "; < rejected answer" * recipe.d2e.prefers
+    show(f"samples ({legend})", _sample_lines(plan))
+    show("lengths", _length_lines(plan))
+    show("layout", _layout_lines(plan))
+    show("steps", _step_lines(plan))
     memory, time = _of_this_machine(plan) if where.gpu is None else _of_cards(plan)
-    _echo(echo, f"memory per device{where}", memory)
-    _echo(echo, f"time{where}", time)
-
-
-def _echo(echo: Callable[[str], object], title: str, lines: Sequence[str]) -> None:
-    echo("\n".join([f"== {title}", *map(folded, lines), ""]))
+    show(f"memory per device{where}", memory)
+    show(f"time{where}", time)
 
 
 def _model_lines(plan: Plan) -> list[str]:

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.conversation import Turn
 from d2e_sft.data.hub_rows import fetch_rows
 from d2e_sft.data.rows import samples_of
-from d2e_sft.data.sample import EventSample
+from d2e_sft.data.sample import BadRow, EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
 from tests.chat_samples import TURNS
