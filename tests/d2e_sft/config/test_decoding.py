@@ -13,7 +13,7 @@ from d2e_sft.config.decoding import DECODERS, DecodingConfig, describe
 from d2e_sft.config.functions import load_function
 from d2e_sft.config.lookup import bundled_recipes, require_recipe
 from d2e_sft.config.recipe import Recipe, flat, unresolved_yaml
-from d2e_sft.config.reference import as_markdown, explain, json_schema, recipe_keys
+from d2e_sft.config.reference import explain, json_schema, recipe_keys
 from d2e_sft.util.files import load_yaml
 from tests.command import output_of
 
@@ -87,9 +87,6 @@ def test_an_installed_module_comes_before_one_of_the_same_name_here(folder: Path
     assert load_function("fractions:Fraction", "decoder")(1, 2) == 0.5
 
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "recipe-keys.md"
-
-
 def test_every_key_of_a_resolved_recipe_is_there_with_its_default_and_a_meaning() -> None:
     recipe = Recipe.model_validate({"model": {"lora": {}}, "data": {"train": "x"}, "train": {"output_dir": "y"}})
     keys = {key.name: key for key in recipe_keys() if not key.is_section}
@@ -112,10 +109,6 @@ def test_a_key_is_found_by_its_name_its_end_and_its_section() -> None:
     assert lora[0] == "model.lora"
     assert "model.lora.use_rslora" in lora
     assert "data.train" in [key.name for key in explain("data")]
-
-
-def test_the_page_in_the_docs_is_of_the_keys_as_they_are() -> None:
-    assert PAGE.read_text(encoding="utf-8") == as_markdown(), "run python docs/recipe_keys.py"
 
 
 def test_the_schema_takes_every_bundled_recipe_and_knows_every_key() -> None:

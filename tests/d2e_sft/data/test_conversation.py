@@ -134,22 +134,15 @@ def test_bos_is_not_doubled_when_the_template_writes_it(prompts: PromptSet) -> N
         assert prompt.count(tokenizer.bos_token_id) == 1
 
 
-def test_a_template_without_a_system_role_gets_one_user_message(prompts: PromptSet) -> None:
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_template_without_a_system_role_gets_one_user_message(prompts: PromptSet, refuses: bool) -> None:
     tokenizer = tiny_tokenizer()
     refusal = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-    tokenizer.chat_template = refusal + tokenizer.chat_template
+    leaving_out = tokenizer.chat_template.replace("in messages %}", "in messages if message.role != 'system' %}")
+    tokenizer.chat_template = refusal + tokenizer.chat_template if refuses else leaving_out
     text = tokenizer.decode(ViewEncoder(tokenizer, prompts, VIEWS).prompt_ids(make_sample(), "original"))
+    assert text.startswith(f"<|user|>{prompts.messages(make_sample(), 'original')[0]['content']}")
     assert "<|system|>" not in text
-    assert text.startswith("<|user|>You judge how events relate.")
-
-
-def test_a_template_that_leaves_system_messages_out_gets_one_user_message(prompts: PromptSet) -> None:
-    tokenizer = tiny_tokenizer()
-    turn = "<|{{ m.role }}|>{{ m.content }}<|end|>"
-    tokenizer.chat_template = "{% for m in messages if m.role != 'system' %}" + turn + "{% endfor %}"
-    text = tokenizer.decode(ViewEncoder(tokenizer, prompts, VIEWS).prompt_ids(make_sample(), "original"))
-    instruction = prompts.messages(make_sample(), "original")[0]["content"]
-    assert text.startswith(f"<|user|>{instruction}")
 
 
 def test_a_template_with_the_date_gives_the_same_prompt_on_every_day() -> None:
@@ -157,13 +150,6 @@ def test_a_template_with_the_date_gives_the_same_prompt_on_every_day() -> None:
     tokenizer.chat_template = "{{ strftime_now('%d %b %Y, %B') }}" + str(tokenizer.chat_template)
     (ids,) = ChatEncoder(tokenizer).ids([[{"role": "user", "content": "x"}]])
     assert tokenizer.decode(ids).startswith("26 Jul 2024, July<|user|>x")
-
-
-def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(UserError, match="has no chat template"):
-        ViewEncoder(tokenizer, prompts, VIEWS)
 
 
 DIALOGUE = [
@@ -194,16 +180,6 @@ def test_turns_become_one_text_up_to_where_the_answer_begins(style: Continuation
 )
 def test_an_output_ends_at_the_first_text_that_ends_an_answer(output: str, stops: list[str], answer: str) -> None:
     assert cut(output, stops) == answer
-
-
-def test_a_text_is_continued_without_the_chat_template() -> None:
-    tokenizer = tiny_tokenizer()
-    encoder = ChatEncoder(tokenizer, as_text=True)
-    turns = [{"role": "user", "content": "Rain fell."}, {"role": "user", "content": "Then the river"}]
-    assert [tokenizer.decode(ids) for ids in encoder.ids([turns])] == ["Rain fell.\n\nThen the river"]
-    assert encoder.end_of_turn == tokenizer.eos_token_id
-    tokenizer.chat_template = None
-    assert ChatEncoder(tokenizer, as_text=True).ids([turns]) == encoder.ids([turns])
 
 
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"

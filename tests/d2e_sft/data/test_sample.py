@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.bad_rows import write_bad_rows
-from d2e_sft.data.sample import MOST_CHARACTERS, read_samples, write_samples
+from d2e_sft.data.sample import MOST_CHARACTERS, read_samples, write_bad_rows, write_samples
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
 from tests.command import d2e, refusal_of

@@ -104,16 +104,6 @@ def test_linear_decoders_and_no_others_act_on_hidden_states_as_on_logits(text: s
     assert torch.allclose(by_states, by_logits, rtol=1e-10, atol=1e-10) == decoder.linear
 
 
-def test_cad_is_d2e_with_alpha_a_over_1_plus_a_and_adacad_lies_between_plain_and_cad_with_ln_2() -> None:
-    original, imagined = _streams(500, seed=2)
-    cad = named_decoder("cad:weight=3")(original, imagined)
-    torch.testing.assert_close(cad, 4 * named_decoder("d2e:alpha=0.75")(original, imagined), rtol=1e-12, atol=1e-12)
-    weight = ((named_decoder("adacad")(original, imagined) - original) / (original - imagined))[:, 0]
-    assert 0 < weight.min() < weight.max() - 0.6, "the streams go from alike to apart"
-    assert weight.max() <= math.log(2)
-    assert named_decoder("adacad")(original, original).equal(original), "nothing to contrast"
-
-
 def _last_logits(model: Any, prompt: list[int], answer: list[int]) -> Tensor:
     if model.config.is_encoder_decoder:
         return model(input_ids=torch.tensor([prompt]), decoder_input_ids=torch.tensor([[0, *answer]])).logits[0, -1]
@@ -187,18 +177,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_function_of_ones_own_decodes(own: str) -> None:
-    model = tiny_model(seed=1)
-    originals, imagined = random_prompts(4, 8, 30, seed=1), random_prompts(4, 3, 12, seed=2)
-    answers = {
-        name: generate_debiased(
-            model, originals, imagined, DecodingConfig(decoder=name, max_new_tokens=8), stop_ids=[]
-        )
-        for name in (f"{own}:halved:share=0.5", "d2e:alpha=0.5", "plain")
-    }
-    assert answers[f"{own}:halved:share=0.5"] == answers["d2e:alpha=0.5"] != answers["plain"]
-
-
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -241,15 +219,6 @@ def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
     # probabilities .55 .33 .07 .03: the first two reach 0.8
     assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_p=0.8)) == {0, 1}
     assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_p=0.3)) == {0}
-
-
-def test_the_plausibility_cut_off_keeps_tokens_that_the_original_finds_likely() -> None:
-    # Debiased, token 2 wins: the imagined view finds the others likely. The original gives it e⁻³ of the best.
-    states = _states([4.0, 3.5, 1.0], [4.0, 4.0, -3.0])
-    assert set(_drawn(states, 1.0, count=1)) == {2}
-    assert set(_drawn(states, 1.0, count=1, plausibility=0.04)) == {2}
-    assert set(_drawn(states, 1.0, count=1, plausibility=0.06)) == {0}
-    assert set(_drawn(states, 1.0, count=1, plausibility=1.0)) == {0}
 
 
 @pytest.mark.parametrize("plausibility", [0.0, 0.3])

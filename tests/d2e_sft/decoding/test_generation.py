@@ -100,9 +100,6 @@ def test_beams_end_answers_at_stop_tokens_and_need_an_encoder() -> None:
     stopped = generate_debiased(model, ORIGINALS, decoding=decoding, stop_ids=stops)
     assert not set(stops) & {token for answer in stopped for token in answer}
     assert any(len(answer) < NEW_TOKENS for answer in stopped)
-    model.lm_head.weight.data.fill_(torch.nan)
-    with pytest.raises(UserError, match="a batch of 5 prompts: the scores of the next token contain NaN"):
-        generate_debiased(model, ORIGINALS, decoding=decoding, stop_ids=[])
 
 
 def _free(model: Any, count: int = 20) -> list[list[int]]:

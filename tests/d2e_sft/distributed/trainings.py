@@ -7,8 +7,6 @@ process ran under is asserted as well. Everything is on the CPU, over gloo.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +68,7 @@ def one_process(world: Path, run: Path, *overrides: str) -> Path:
     return run
 
 
-def two_processes(
-    world: Path, launcher: str, trainings: dict[str, list[str]], *, gpus: bool = False
-) -> dict[str, Trained]:
+def two_processes(world: Path, launcher: str, trainings: dict[str, list[str]]) -> dict[str, Trained]:
     """Train on two processes, one training (folder → overrides, and `--resume=CHECKPOINT`) after the other."""
     results = world / f"{launcher}-{next(iter(trainings))}-results"
     results.mkdir()
@@ -84,11 +80,8 @@ def two_processes(
         world / "recipe.yaml",
         *(json.dumps([f"train.output_dir={runs[name]}", *overrides]) for name, overrides in trainings.items()),
     )  # fmt: skip
-    if gpus:  # accelerate looks at them, and what has looked at them cannot be forked
-        subprocess.run([sys.executable, "-m", "accelerate.commands.launch", *map(str, arguments)], check=True)
-    else:
-        ended = launch(results, "accelerate.commands.launch:main", *arguments)
-        assert ended.status == 0, ended.printed[-3000:]
+    ended = launch(results, "accelerate.commands.launch:main", *arguments)
+    assert ended.status == 0, ended.printed[-3000:]
     files = sorted(results.glob("rank-*.json"))
     assert [file.name for file in files] == ["rank-0.json", "rank-1.json"]
     by_rank = [json.loads(file.read_text()) for file in files]

@@ -16,15 +16,12 @@ from torch import nn
 
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.model.attention.registry import BY_BRANCH, register
-from d2e_sft.model.collation import Collator, Row
+from d2e_sft.model.collation import Collator
 from d2e_sft.model.compilation import check_compiler, compile_layers
-from d2e_sft.model.forward import head_of, hidden_states, last_logits, packed_states
+from d2e_sft.model.forward import last_logits
 from d2e_sft.model.onednn import ReorderedLinear, ready_to_decode
-from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import Layout, choose_layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
-from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import DECODING, generated, prefixed_case, random_prompts
@@ -48,7 +45,6 @@ def _steps(
 ) -> list[tuple[float, dict[str, torch.Tensor], int]]:
     """Loss, gradients and the graphs compiled so far of one step each for batches of three lengths."""
     layout = choose_layout(model, config)
-    attach_objective(model, config, through_logits=layout.through_logits)
     if backend:
         assert compile_layers(model, backend) == (4 if model.config.is_encoder_decoder else 2)
     torch._dynamo.utils.counters.clear()
@@ -135,16 +131,6 @@ def test_a_model_without_common_layers_is_named() -> None:
         compile_layers(torch.nn.Linear(2, 2))
 
 
-# A soft cap, a scale, a bias: only plain and scaled heads are linear.
-@pytest.mark.parametrize(("kind", "linear"), [("llama", True), ("granite", True), ("gemma3", False), ("phi", False)])
-@torch.no_grad()
-def test_the_head_of_the_hidden_states_is_the_logits(kind: str, linear: bool) -> None:
-    model, ids = tiny_model(kind), torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
-    project, is_linear = head_of(model)
-    assert is_linear == linear
-    torch.testing.assert_close(project(hidden_states(model, input_ids=ids)), model(input_ids=ids).logits)
-
-
 @pytest.mark.parametrize("kind", ["llama", "mamba"])
 @torch.no_grad()
 def test_the_last_logits_are_those_of_the_last_positions(kind: str) -> None:
@@ -152,22 +138,6 @@ def test_the_last_logits_are_those_of_the_last_positions(kind: str) -> None:
     logits, output = last_logits(model, 2, input_ids=ids)
     torch.testing.assert_close(logits, model(input_ids=ids).logits[:, -2:])
     assert output.logits.shape[1] == 2, "the others were not projected"
-
-
-@pytest.mark.parametrize("leading", [None, 1])
-def test_a_packed_row_has_the_states_of_its_sequences_and_gradient_only_in_its_lead(leading: int | None) -> None:
-    prefix, model = list(range(20, 35)), tiny_model()
-    sequences = [[*prefix, 5, 6, 7], [*prefix, 9], [3, *prefix]]
-    separate = [hidden_states(model, input_ids=torch.tensor([ids]))[0] for ids in sequences]
-    register()
-    model.set_attn_implementation(BY_BRANCH)
-    row = pack([sequences], leading=leading)
-    states = packed_states(model, row.forest, torch.tensor([row.tokens]))
-    for index, expected in zip(row.indices, separate, strict=True):
-        torch.testing.assert_close(states[index], expected, rtol=1e-4, atol=1e-5)
-    (gradient,) = torch.autograd.grad(states.sum(), model.model.norm.weight)
-    reached = states[: row.forest.lead].detach() / model.model.norm.weight
-    torch.testing.assert_close(gradient, reached.sum(dim=0).detach(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "phi", "gemma2", "bloom", "t5"])
@@ -247,22 +217,3 @@ def test_contexts_save_tokens_and_never_hold_more_than_is_counted(views: int, si
         kept["alone"] += alone.of_micro_batch(part)
         assert laid_out <= counted
     assert kept["laid out"] <= kept["counted"] < 0.9 * kept["alone"]
-
-
-@pytest.mark.parametrize(
-    ("packing", "change", "reason"),
-    [
-        ("shared_batch", {}, None),
-        ("batched", {}, "packing batched shares no tokens between samples"),
-        ("shared_batch", {"context": 0}, "no two rows have the same context"),
-        ("shared_batch", {"original": "reversed"}, "begin differently"),
-    ],
-)
-def test_why_contexts_save_nothing_is_named(packing: Any, change: dict[str, Any], reason: str | None) -> None:
-    samples: list[Row] = rows(12, contexts=3)
-    if "original" in change:
-        samples = [{**row, "original": row["original"][::-1]} for row in samples]
-    else:
-        samples = [{**row, **change} for row in samples]
-    found = TokenCosts.of(samples, Layout(packing, "sdpa"), D2E).why_nothing_is_saved(Layout(packing, "sdpa"))
-    assert found is reason if reason is None else reason in str(found)

@@ -27,7 +27,6 @@ from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.model.storage.folder import resolve_name
-from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.factories import make_world, write_recipe
@@ -290,7 +289,6 @@ def test_a_packed_step_on_8_bit_weights_equals_the_batched_one_up_to_int8_activa
     for packing in ("shared_batch", "batched"):
         model = _quantised(tmp_path / packing, "8bit")
         layout = choose_layout(model, config, packing)  # type: ignore[arg-type]
-        attach_objective(model, config)
         sums = sums_of(model, rows, config, layout)
         sums["loss"].backward()
         results.append((sums["loss"].item(), torch.cat([g.flatten() for g in gradients_of(model).values()])))
@@ -314,14 +312,6 @@ def test_a_qlora_run_leaves_an_adapter_that_merges_into_the_whole_weights(tmp_pa
     assert changed == {name for name in before if "_proj" in name}
     with pytest.raises(UserError, match="an adapter; quantised or random weights need a whole model"):
         load_model(str(run), quantization=quantization_config("4bit", "float32"))
-
-
-def test_quantised_weights_without_an_adapter_are_refused(tmp_path: Path) -> None:
-    recipe = tmp_path / "run.yaml"
-    recipe.write_text("data: {train: x}\ntrain: {output_dir: x}\nmodel: {quantization: 4bit}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"model.quantization=4bit needs model.lora"):
-        load_recipe(recipe)
-    assert load_recipe(recipe, ["model.lora={}"]).model.quantization == "4bit"
 
 
 def test_without_bitsandbytes_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,12 +18,12 @@ from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.recipe import D2ESection, View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.collation import IGNORE, BatchLayout, Collator, model_inputs
-from d2e_sft.model.forward import enable_checkpointing, forward_backward
+from d2e_sft.model.collation import IGNORE, Collator, model_inputs
+from d2e_sft.model.forward import enable_checkpointing
 from d2e_sft.model.packing import PackedRow, pack
-from d2e_sft.model.packing_support import agree_on_layout, choose_layout, computing_on
+from d2e_sft.model.packing_support import Layout, agree_on_layout, choose_layout, computing_on
 from d2e_sft.model.shapes import SHAPES, Work, config_of, random_model
-from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.util.distributed import process_state
 from tests.command import program
 from tests.servers import free_port
@@ -106,14 +106,6 @@ SHORT = [[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]]
 )
 def test_the_length_of_a_row(groups: list[list[list[int]]], min_shared: int, length: int) -> None:
     assert pack(groups, min_shared=min_shared).forest.length == length
-
-
-def test_a_window_counts_positions_and_not_places_in_the_row() -> None:
-    prefix = list(range(10))
-    row = pack([[[*prefix, 50, 51], [*prefix, 60, 61]]])
-    mask = row.forest.plan(0, 14).mask(window=3)
-    last = row.indices[1][-1]
-    assert mask[last].nonzero().flatten().tolist() == row.indices[1][-3:], "its branch's start and the prefix's end"
 
 
 def recurrent(model: Any) -> None:
@@ -257,11 +249,11 @@ def test_frozen_weights_and_recomputation_are_counted_as_they_are_computed(chang
     if changed == "adapter":
         model = with_lora(model)
     batch = Collator("batched", d2e.views, gradients)(synthetic_rows(3, 40, 300))
-    attach_objective(model, d2e)
+    objective = AttachedObjective(model, d2e, Layout("batched", "sdpa"))
     if changed == "checkpointing":
         enable_checkpointing(model)
     with FlopCounterMode(display=False) as counted:
-        forward_backward(model.train(), model_inputs(batch), "float32", CPU)
+        objective.backward(model.train(), model_inputs(batch), "float32", CPU)
     products = sum(n for operator, n in counted.get_flop_counts()["Global"].items() if "mm" in str(operator))
     work = replace(Work.of_batch(batch, gradients), pairs=0, pairs_without_gradient=0)
     assert work.flops(model, recompute=changed == "checkpointing") == pytest.approx(products, rel=0.1)
@@ -293,13 +285,6 @@ def rows() -> list[dict[str, Any]]:
 
 def _answers(batch: dict[str, Any]) -> list[list[int]]:
     return [line[line != IGNORE].tolist() for line in batch["labels"]]
-
-
-def test_sharing_shortens_the_row_and_padding_lengthens_it(rows: list[dict[str, Any]]) -> None:
-    packings: tuple[BatchLayout, ...] = ("shared_batch", "shared_prefix", "batched")
-    batches = [Collator(packing, VIEWS)(rows) for packing in packings]
-    counts = [batch["input_ids"].numel() for batch in batches]
-    assert counts[0] < counts[1] < batches[2]["view_tokens"] < counts[2]
 
 
 def test_padded_places_are_masked_by_length_not_by_the_pad_id(rows: list[dict[str, Any]]) -> None:

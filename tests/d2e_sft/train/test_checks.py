@@ -20,7 +20,7 @@ from d2e_sft.train import checks
 from d2e_sft.train import trainer as trainer_module
 from d2e_sft.train.checks import count_steps
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.train.prepare import load_on_all, precision_for
+from d2e_sft.train.prepare import load_on_all
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from tests.command import d2e, refusal_of
@@ -35,12 +35,6 @@ def recipe(folder: Path, **train: Any) -> Recipe:
             "train": {"output_dir": str(folder / "run"), "batch_size": 8, "per_device_train_batch_size": 2, **train},
         }
     )
-
-
-def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
-    asked = recipe(tmp_path, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
-    steps = count_steps(asked, 7, processes=2)
-    assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +98,6 @@ def test_random_weights_are_those_of_the_seed(world: Path) -> None:
     assert torch.equal(embeddings(1), embeddings(1))
     assert not torch.equal(embeddings(1), embeddings(2))
     assert torch.equal(embeddings(1, "pretrained"), embeddings(2, "pretrained"))
-
-
-@pytest.mark.parametrize(("fast", "chosen"), [(True, "bfloat16"), (False, "float32")])
-def test_auto_takes_what_this_cpu_computes_in_hardware(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, chosen: str
-) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("d2e_sft.model.device.cpu_has_bfloat16", lambda: fast)
-    asked = recipe(tmp_path)
-    asked.train.bf16 = None
-    assert precision_for(asked) == chosen
 
 
 def recipe_config(**sections: dict[str, Any]) -> Recipe:
@@ -302,7 +284,7 @@ def test_ctrl_c_says_what_is_kept(
 def test_sigterm_before_the_first_step_says_that_nothing_was_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("d2e_sft.train.run.RunSamples.of", lambda recipe: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("d2e_sft.train.run.read_all", lambda recipe: os.kill(os.getpid(), signal.SIGTERM))
     assert d2e("train", folder / "run.yaml") == 75
     assert "ended by SIGTERM; nothing was written" in capsys.readouterr().err
     assert not (folder / "run").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +51,6 @@ def test_compute_metrics_gets_answers_and_references_of_each_set_in_order(tmp_pa
     assert made.predict("b").predictions == given[1][0], "a set of the trainer by its name"
 
 
-def test_answers_are_scored_however_the_rows_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(D2ETrainer, "decode", lambda *given: SAID)
-    one = trainer(tmp_path, eval_dataset=ROWS, train_dataset=make_samples(4)).evaluate()
-    sets = trainer(tmp_path, eval_dataset={"a": ROWS, "b": ROWS}, train_dataset=make_samples(4)).evaluate()
-    later = trainer(tmp_path).evaluate(ROWS)
-    for name in ("em", "f1"):
-        assert one[f"eval_{name}"] == sets[f"eval_a_{name}"] == sets[f"eval_b_{name}"] == later[f"eval_{name}"]
-        assert one[f"eval_{name}"] == pytest.approx(4 / 6)
-
-
 @pytest.mark.parametrize(
     ("said", "fmt", "right"),
     [
@@ -81,20 +70,6 @@ def test_an_option_is_right_only_if_it_is_the_correct_one(
     metrics = trainer(tmp_path).predict([make_sample(format=fmt, options=["-5", "5", "ten"], answers=answers)]).metrics
     assert metrics["test_em"] == right
     assert (metrics["test_f1"] == 1) == bool(right)
-
-
-def test_an_evaluation_decodes_its_rows_and_keeps_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(model: Any, tokenizer: Any, samples: Any, decoding: DecodingConfig, **options: Any) -> list[str]:
-        return [f"{decoding.alpha} {sample.id}" for sample in samples]
-
-    monkeypatch.setattr("d2e_sft.train.evaluation.answer_samples", answer)
-    made = trainer(
-        tmp_path, eval_dataset=make_samples(12), train_dataset=make_samples(4), compute_metrics=lambda _: {"own": 1}
-    )
-    assert made.evaluate()["eval_own"] == 1
-    written = [json.loads(line) for line in (tmp_path / "_held_out_predictions.jsonl").read_text().splitlines()]
-    assert len(written) == 8
-    assert all((row["plain"], row["debiased"]) == (f"0.0 {row['id']}", f"0.3 {row['id']}") for row in written)
 
 
 def test_predictions_are_scored_without_the_response_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
 from d2e_sft.train import evaluation, trainer
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.train.evaluation import ProcessBatches
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from tests.factories import log_history, make_world, write_recipe
@@ -78,14 +77,6 @@ def interrupted(run: Path, tmp_path: Path) -> Path:
     for name in ("model.safetensors", "trainer_state.json"):
         (copy / name).unlink()
     return copy
-
-
-@pytest.mark.parametrize(("rows", "size", "processes"), [(7, 2, 1), (7, 2, 3), (1, 4, 2), (8, 2, 2), (9, 2, 4)])
-def test_processes_share_the_rows_and_take_equally_many_batches(rows: int, size: int, processes: int) -> None:
-    shares = [ProcessBatches(rows, size, rank, processes) for rank in range(processes)]
-    assert sorted(row for share in shares for batch in share.batches[: share.own] for row in batch) == [*range(rows)]
-    assert len({len(share) for share in shares}) == 1
-    assert all(list(share) == share.batches and all(share.batches) for share in shares)
 
 
 @pytest.mark.parametrize("debias", [True, False])

@@ -23,12 +23,11 @@ from d2e_sft.train.inputs import refined_by_rule
 from d2e_sft.train.prepare import adapter_config, wrapped_in_adapter
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
-from tests.chat_templates import CONVERSATION, NAMES, TRAINED, template, template_tokenizer
 from tests.d2e_sft.train.test_messages import ROWS, SHORT
 from tests.factories import log_history, write_recipe
 from tests.hub_server import HubServer, hub  # noqa: F401
 from tests.naive import assert_equal_to_naive
-from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer, with_lora
+from tests.tiny import make_samples, save_tiny_model, tiny_model, with_lora
 
 
 def losses(run: Path) -> list[tuple[float, float, float]]:
@@ -115,18 +114,6 @@ def test_a_push_of_transformers_sends_the_model_and_no_row(world: Path, tmp_path
     assert not any(name.endswith(".parquet") or b"A secret?" in content for name, content in sent.items())
 
 
-def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> None:
-    model = tiny_model()
-    trainer = D2ETrainer(
-        model,
-        D2EConfig(str(tmp_path), objective="sft", **SHORT),
-        train_dataset=ROWS,
-        processing_class=tiny_tokenizer(),
-    )
-    assert trainer.model is model
-    assert trainer.recipe.d2e.views == ("original",)
-
-
 def test_options_of_loading_a_model_by_name_are_those_of_transformers(world: Path, tmp_path: Path) -> None:
     def made(**options: Any) -> D2ETrainer:
         return D2ETrainer(str(world / "model"), D2EConfig(tmp_path, use_cpu=True, model_init_kwargs=options))
@@ -154,21 +141,6 @@ def test_refined_contexts_are_made_by_rule_or_not_at_all(world: Path, tmp_path: 
     assert refined_by_rule(make_samples(2)) == make_samples(2), "a refined context that is given stays"
     with pytest.raises(UserError, match="refined_context is missing"):
         trainer(refiner=None)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_loss_on_messages_of_a_dataset_is_on_the_tokens_that_trl_trains_on(name: str, tmp_path: Path) -> None:
-    by_column = name == NAMES[0]
-    rows = datasets.Dataset.from_list([{"messages": CONVERSATION, **({"loss": "all"} if by_column else {})}])
-    trainer = D2ETrainer(
-        tiny_model(),
-        D2EConfig(tmp_path, objective="sft", assistant_only_loss=not by_column, **SHORT),
-        train_dataset=rows,
-        processing_class=template_tokenizer(template(name, marked=True)),
-    )
-    (row,) = trainer.train_dataset
-    found = [len(row["original"]) + place for place, trained in enumerate(row["trained"]) if trained]
-    assert found == [place for first, end in TRAINED[name] for place in range(first, end)]
 
 
 def test_without_bars_nothing_is_printed(world: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -206,49 +178,33 @@ def test_a_packed_step_on_an_adapter_equals_the_naive_one(kind: str, adapter: st
     assert (layout.packing, layout.reason) == ("shared_batch", None)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("use_dora", True),
-        ("use_rslora", True),
-        ("modules_to_save", ["lm_head"]),
-        *(("init_lora_weights", start) for start in ("gaussian", "orthogonal", "pissa", "olora")),
-    ],
-)
-def test_each_kind_of_adapter_loads_as_it_was_trained(world: Path, tmp_path: Path, key: str, value: Any) -> None:
-    recipe = load_recipe(write_recipe(world, tmp_path / "run", f"model.lora={ {'r': 4, key: value} }"))
-    model = wrapped_in_adapter(load_model(recipe.model.name).model, adapter_config(recipe), recipe.model.name)
-    config = model.peft_config["default"]
-    assert (getattr(config, key), config.r) == (value, 4)
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    *(("llama", option) for option in ({"use_dora": True}, {"use_rslora": True}, {"modules_to_save": ["lm_head"]})),
+    *(("llama", {"init_lora_weights": start}) for start in ("gaussian", "orthogonal", "pissa", "olora")),
+    *((kind, {"target_modules": ["q_proj", "lm_head"]}) for kind in ("qwen2", "gemma3")),  # their heads are tied
+    *((kind, {"target_modules": ["embed_tokens"]}) for kind in ("qwen2", "gemma3")),
+    *((kind, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}) for kind in ("qwen2", "gemma3")),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_each_kind_of_adapter_loads_as_it_was_trained(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    name = str(save_tiny_model(tmp_path / "model", kind))
+    recipe = load_recipe(write_recipe(tmp_path, tmp_path / "run", f"model.lora={ {'r': 4, **options} }"))
+    model = wrapped_in_adapter(load_model(name).model, adapter_config(recipe), name)
+    for key, value in options.items():
+        assert getattr(model.peft_config["default"], key) in (value, {*value} if isinstance(value, list) else value)
     with torch.no_grad():  # as if trained
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     ids = torch.arange(5, 25)[None]
-    before, base = model.eval()(ids).logits, load_model(recipe.model.name).model(ids).logits
+    before, base = model.eval()(ids).logits, load_model(name).model(ids).logits
     assert (before - base).norm() > 0.1 * base.norm()
     model.save_pretrained(tmp_path / "adapter")
     torch.testing.assert_close(
         load_model(str(tmp_path / "adapter")).model.eval()(ids).logits, before, rtol=1e-4, atol=1e-4
     )
-
-
-@pytest.mark.parametrize("adapter", [{"target_modules": ["q_proj", "lm_head"]}, {"target_modules": ["embed_tokens"]},
-                                     {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}])  # fmt: skip
-@pytest.mark.parametrize("kind", ["qwen2", "gemma3"])
-def test_an_adapter_on_a_tied_head_loads_as_it_was_trained(kind: str, adapter: dict[str, Any], tmp_path: Path) -> None:
-    source = save_tiny_model(tmp_path / "model", kind)
-    recipe = load_recipe(write_recipe(tmp_path, tmp_path / "run", f"model.lora={ {'r': 4, **adapter} }"))
-    model = wrapped_in_adapter(load_model(str(source)).model, adapter_config(recipe), str(source))
-    with torch.no_grad():  # as if trained
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    ids = torch.arange(5, 25)[None]
-    before = model.eval()(ids).logits
-    model.save_pretrained(tmp_path / "adapter")
-    loaded = load_model(str(tmp_path / "adapter")).model.eval()
-    torch.testing.assert_close(loaded(ids).logits, before, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("targets", "view_gradients"), [("all-linear", "original"), (["q_proj"], "all")])

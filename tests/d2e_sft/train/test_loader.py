@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from datasets import Dataset, Features, LargeList, List, Value
 
 from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.data.prompts import load_prompt_set
@@ -20,10 +17,9 @@ from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts
-from d2e_sft.train.data_record import tokens_digest
 from d2e_sft.train.loader import REPEATED, Draws, MicroBatchRows, StepCollator, TokenBudgetSteps
 from d2e_sft.train.rows import describe_rows, encode_samples, read_rows
-from d2e_sft.train.samples import Balance, RunSamples, choose_samples, probe_groups
+from d2e_sft.train.samples import Balance, choose_samples, probe_groups
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_tokenizer
 
@@ -153,30 +149,6 @@ def test_a_balanced_epoch_shows_all_conflict_rows_equally_often(share: float, ro
     assert draws.order(costs, 0) != draws.order(costs, 1)
 
 
-def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
-    samples = [make_sample(n, context="long " * 100 if n == 1 else "") for n in range(4)]
-    write_samples(samples, tmp_path / "train.jsonl")
-    content = {"train": str(tmp_path / "train.jsonl"), "max_length": 400, "max_samples": 3, "overlong": "drop"}
-    recipe = Recipe.model_validate({"data": content, "train": {"output_dir": str(tmp_path / "run")}})
-    loaded = load_model(str(tmp_path / "model"))
-    rows = read_rows(recipe, "training", loaded, progress=False)
-    assert (rows.in_file, len(rows.whole), len(rows.samples), len(rows.dataset)) == (4, 3, 2, 2)
-    assert describe_rows(recipe, "training", rows) == [
-        f"training samples: 2 of 4 in {tmp_path}/train.jsonl (data.max_samples=3)",
-        "  1 longer than 400 tokens and dropped",
-        "  2 without a context, so that the imagined view is the original",
-    ]
-    recipe.data.overlong = "truncate_context"
-    rows = read_rows(recipe, "training", loaded, progress=False)
-    assert max(item.longest for item in rows.kept) <= 400
-    assert "  1 longer than 400 tokens, so their contexts are cut" in describe_rows(recipe, "training", rows)
-    recipe.data.overlong = "error"
-    with pytest.raises(UserError, match=r"train.jsonl: 1 of 3 samples exceed data.max_length=400"):
-        read_rows(recipe, "training", loaded, progress=False)
-    assert len(read_rows(recipe, "training", loaded, progress=False, refuse=False).samples) == 2
-
-
 def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     write_samples(make_samples(3), tmp_path / "train.jsonl")
@@ -188,8 +160,6 @@ def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) 
     loaded = load_model(str(tmp_path / "model"))
     both = read_rows(Recipe.model_validate(content), "training", loaded, progress=False)
     content["data"]["without_context"] = "true"
-    with pytest.raises(ValueError, match="with the views original, imagined: without contexts they are the same"):
-        Recipe.model_validate(content)
     content["d2e"] = {"objective": "sft"}
     recipe = Recipe.model_validate(content)
     rows = read_rows(recipe, "training", loaded, progress=False)
@@ -280,20 +250,6 @@ def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
     assert choose_samples(samples, None, seed=0) == samples
 
 
-def test_a_run_reads_its_own_files_and_leaves_contexts_out_where_it_is_to(tmp_path: Path) -> None:
-    write_samples(make_samples(8), tmp_path / "train.jsonl")
-    write_samples([make_sample(n, split="dev") for n in range(3)], tmp_path / "dev.jsonl")
-    data = {"train": str(tmp_path / "train.jsonl"), "max_samples": 5, "without_context": True}
-    sections = {"d2e": {"objective": "sft"}, "train": {"output_dir": str(tmp_path / "run")}}
-    alone = RunSamples.of(Recipe.model_validate({"data": data, **sections}))
-    assert (alone.training.in_file, len(alone.training.chosen)) == (8, 5)
-    assert {sample.context for sample in alone.training.chosen} == {""}
-    assert alone.held_out is alone.probe is None
-    held_out = RunSamples.of(Recipe.model_validate({"data": {**data, "dev": str(tmp_path / "dev.jsonl")}, **sections}))
-    assert held_out.held_out is not None
-    assert [sample.id for sample in held_out.held_out.chosen] == ["s0", "s1", "s2"]
-
-
 @pytest.mark.parametrize(
     ("given", "groups"),
     [
@@ -306,18 +262,3 @@ def test_a_probe_reports_the_first_dataset_with_both_subsets_and_further_ones_by
     named = [one.split(":") for one in given.split()]
     samples = [make_sample(n, dataset=dataset, subset=subset) for n, (dataset, subset) in enumerate(named)]
     assert probe_groups(samples) == groups.split()
-
-
-def test_the_digest_is_of_every_token_in_its_place() -> None:
-    rows = [{"original": [1, 2], "answer": [3]}, {"original": [4], "answer": [5, 6]}]
-    moved = [{"original": [1], "answer": [3]}, {"original": [2, 4], "answer": [5, 6]}]
-    # Column by column: its name, how many tokens each row has, and the tokens.
-    columns = (b"answer", [1, 2], [3, 5, 6]), (b"original", [2, 1], [1, 2, 4])
-    told = [(name, np.int32(lengths).tobytes(), np.int64(tokens).tobytes()) for name, lengths, tokens in columns]
-    expected = hashlib.sha256(b"".join(part for parts in told for part in parts)).hexdigest()
-    assert tokens_digest(rows) == expected != tokens_digest(moved)
-    for kind in (List(Value("int32")), LargeList(Value("int64"))):
-        dataset = Dataset.from_list(rows, features=Features({"original": kind, "answer": kind}))
-        assert tokens_digest(dataset.select([1, 0]).select([1, 0])) == expected, "as of a list of rows"
-    trained = [{**row, "trained": [True] * len(row["answer"])} for row in rows]
-    assert tokens_digest(trained) == expected, "it follows from the tokens"

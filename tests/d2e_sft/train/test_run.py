@@ -95,25 +95,20 @@ def whole(world: Path) -> Path:
     return out / "run"
 
 
-@pytest.mark.parametrize(
-    ("kills", "checkpoint"),
-    [
-        ([after_step(1)], None),
-        ([after_step(3), after_step(3)], "checkpoint-4"),
-        ([Kill("transformers:Trainer._save_optimizer_and_scheduler", call=2)], "checkpoint-2"),
-        ([Kill(CHECKPOINTS + "seal", call=2)], "checkpoint-2"),
-        ([Kill(CHECKPOINTS + "_rotate", call=3)], "checkpoint-6"),
-        ([Kill(CHECKPOINTS + "_move_model")], "checkpoint-6"),
-    ],
-    ids=[
-        "before the first checkpoint",
-        "twice after a step",
-        "between model and optimizer",
-        "before the checkpoint is sealed",
-        "before the old checkpoint is removed",
-        "while the model is saved",
-    ],
-)
+KILLS: dict[str, tuple[list[Kill], str | None]] = {
+    "before the first checkpoint": ([after_step(1)], None),
+    "twice after a step": ([after_step(3), after_step(3)], "checkpoint-4"),
+    "between model and optimizer": (
+        [Kill("transformers:Trainer._save_optimizer_and_scheduler", call=2)],
+        "checkpoint-2",
+    ),
+    "before the checkpoint is sealed": ([Kill(CHECKPOINTS + "seal", call=2)], "checkpoint-2"),
+    "before the old checkpoint is removed": ([Kill(CHECKPOINTS + "_rotate", call=3)], "checkpoint-6"),
+    "while the model is saved": ([Kill(CHECKPOINTS + "_move_model")], "checkpoint-6"),
+}
+
+
+@pytest.mark.parametrize(("kills", "checkpoint"), KILLS.values(), ids=KILLS)
 def test_a_killed_run_continues_as_if_it_had_not_been(
     world: Path, whole: Path, tmp_path: Path, kills: list[Kill], checkpoint: str | None
 ) -> None:
@@ -140,7 +135,7 @@ def test_a_killed_run_continues_as_if_it_had_not_been(
         ({"model__lora": {"r": 2, "lora_dropout": 0.1}, "train__per_device_train_batch_size": 4}, [1, 2, 3, 4, 5, 6]),
         ({"d2e__objective": "prefer"}, [1, 2, 3, 4, 5, 6]),
         ({"data__balance": 0.5}, [1, 2, 3, 4, 5, 6]),
-        ({"data__balance": 0.4, "train__micro_batch_tokens": 300}, [1, 2, 3, 4, 5, 6]),
+        ({"data__balance": 0.4, "train__micro_batch_tokens": 300, "train__rows_per_context": 2}, [1, 2, 3, 4, 5, 6]),
     ],
     ids=["at an epoch's end, between two logs", "an adapter", "preferences", "balanced", "balanced, by tokens"],
 )

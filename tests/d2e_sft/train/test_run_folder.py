@@ -16,7 +16,7 @@ from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.train.run import train_recipe
-from d2e_sft.train.run_folder import checkpoints_of, clear_run, starting_point
+from d2e_sft.train.run_folder import checkpoints_of, starting_point
 from d2e_sft.util.errors import UserError
 from tests.command import call
 from tests.d2e_sft.train.test_messages import ROWS, SHORT
@@ -58,20 +58,6 @@ test_message = messages_of(
         "a run that holds its own data": used("recipe.yaml", "rows.jsonl", train="TMP/rows.jsonl", overwrite=True),
     },
 )
-
-
-def test_clearing_removes_only_what_training_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in ("checkpoint-4", "eval/piper", "eval/wiqa", "notes"):
-        (tmp_path / folder).mkdir(parents=True)
-    for file in ("model.safetensors", "recipe.yaml", "data.json", "_held_out_predictions.jsonl", "mine.txt"):
-        (tmp_path / file).touch()
-    for name in ("piper", "wiqa"):
-        (tmp_path / "eval" / name / "scores.json").touch()
-    clear_run(tmp_path)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "the evaluations piper, wiqa; _held_out_predictions.jsonl, checkpoint-4, data.json" in said
-    assert "mine.txt" not in said
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "notes"]
 
 
 def test_a_second_call_keeps_the_earlier_run(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

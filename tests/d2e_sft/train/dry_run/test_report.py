@@ -13,16 +13,15 @@ import torch
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import EventSample
-from d2e_sft.data.views import EncodedSample
 from d2e_sft.train.dry_run.plan import Plan
-from d2e_sft.train.dry_run.report import Where, dry_run, length_table, render_example
+from d2e_sft.train.dry_run.report import Where, dry_run
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.command import output_of, refusal_of
 from tests.factories import make_world, write_recipe
 from tests.messages import messages_of
-from tests.tiny import make_sample, tiny_tokenizer
+from tests.tiny import make_sample
 
 KEYS = ("max_steps=-1", "num_train_epochs=3", "batch_size=8", "per_device_train_batch_size=4", "warmup_steps=0.25")
 UNREAD = Where(weights=False)
@@ -78,6 +77,8 @@ test_message = messages_of(
         "a launcher": part("steps", "train.per_device_train_batch_size=8", where=Where("ddp", 4, weights=False)),
         "micro-batches by tokens": part("steps", "train.micro_batch_tokens=1000"),
         "rows per context that save nothing": part("layout, steps", "train.rows_per_context=3"),
+        "rows per context, padded": part("steps", "train.rows_per_context=3", "train.packing=batched"),
+        "some rows": part("lengths", "data.max_samples=5", "data.max_length=300", "data.overlong=drop"),
         "rows per context": part("layout", "train.rows_per_context=4", "data.max_length=2048", rows=SHARING),
         "views apart": part("layout", "train.packing=batched"),
         "a folder with a run": part("run folder", files="trainer_state.json recipe.yaml"),
@@ -163,7 +164,7 @@ def test_what_cannot_be_measured_is_estimated(recipe_file: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("d2e_sft.train.dry_run.plan.PeakMemory", fail(UserError("memory cannot be measured")))
         assert re.search(r"at the peak .* estimated", section(shown(recipe_file, where=Where()), "memory"))
-    monkeypatch.setattr("d2e_sft.train.dry_run.plan.forward_backward", fail(torch.OutOfMemoryError()))
+    monkeypatch.setattr("d2e_sft.train.dry_run.plan.unslowed_seconds", fail(torch.OutOfMemoryError()))
     text = shown(recipe_file, where=Where())
     assert "not measured: a micro-batch does not fit cpu" in section(text, "time")
     assert "activations" in section(text, "memory per device")
@@ -189,30 +190,3 @@ def test_without_the_hub_a_card_is_planned_with_a_published_shape(
     command = ("train", recipe_file, "--dry-run", f"model.name={model}")
     assert f"which needs neither network nor model: --like {shape}" in refusal_of(*command, "--gpu", "a100-40")
     assert "--like" not in refusal_of(*command)
-
-
-def test_samples_are_shown_as_the_model_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = tiny_tokenizer()
-    prompts = {
-        "original": tokenizer("<|user|>rain, then what?<|end|><|assistant|>")["input_ids"],
-        "imagined": tokenizer("<|user|>then what?<|end|><|assistant|>")["input_ids"],
-    }
-    encoded = EncodedSample(prompts=prompts, answer=tokenizer("flood\nno<|end|>")["input_ids"])  # type: ignore[arg-type]
-    lines = [*render_example("first", make_sample(3), encoded, tokenizer)]
-    # <|user|> alone is common: r and t differ. 18 + 9 and 12 + 9 tokens, all kept: one token is not worth sharing.
-    assert lines[1] == f"  the views begin with 1 tokens in common; {19 + 13 + 18} tokens apart, 50 in a packed row"
-    again = EncodedSample(prompts | {"refined": prompts["original"]}, encoded.answer)  # type: ignore[arg-type]
-    text = [*render_example("first", make_sample(3), again, tokenizer)][1]
-    assert text.endswith(f"; {19 + 13 + 19 + 27} tokens apart, 50 in a packed row"), "an equal view is computed once"
-    monkeypatch.setenv("COLUMNS", "100")
-    ids = tokenizer("<|user|>" + "the rain fell, the river rose " * 6)["input_ids"]
-    long = EncodedSample(prompts={"original": ids}, answer=encoded.answer)
-    (line,) = (line for line in render_example("first", make_sample(3), long, tokenizer) if "rain" in line)
-    assert line.split("\n")[1].startswith("      "), "it continues below its mark"
-
-
-def test_percentiles_are_nearest_ranks() -> None:
-    whole = [EncodedSample({"original": [0] * (n - 1)}, [0]) for n in (3, 1, 2, 4, 10, 9, 8, 7, 6, 5)]
-    head, longest, *_ = length_table(whole)
-    assert head.split() == ["tokens", "p50", "p90", "p95", "p99", "max"]
-    assert longest.split()[-5:] == ["5", "9", "10", "10", "10"]
