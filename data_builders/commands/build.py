@@ -321,7 +321,9 @@ def _habits(habits: dict[str, int], pairs: int) -> str:
     shown = [f"{count:,} {answer!r}" for answer, count in list(habits.items())[:_SHOWN_HABITS]]
     if len(habits) > _SHOWN_HABITS:
         shown.append(f"{known - sum(list(habits.values())[:_SHOWN_HABITS]):,} others")
-    return ", ".join([*shown, *([f"of {pairs - known:,} rows their own tag or answer"] if pairs > known else [])])
+    if pairs > known:
+        shown.append(f"{pairs - known:,} from the rows themselves (tag or answer)")
+    return ", ".join(shown)
 
 
 def _counted(counts: dict[str, int]) -> str:

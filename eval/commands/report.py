@@ -106,6 +106,6 @@ def report(
         first, *others = (run.label for run in lacking)
         more = f" (of {', '.join(others)} likewise)" if others else ""
         say(folded(f"without error patterns; to find those of {first} by rule first{more}:"))
-        say("\n".join(f"  {command}" for command in commands_for(lacking[0])))
+        say(folded("\n".join(f"  {command}" for command in commands_for(lacking[0]))))
     if lines := closing_lines(comparison, words=not is_quiet()):
         click.echo(folded("\n".join(["", *lines])))

@@ -366,9 +366,9 @@ def small_note(comparison: Comparison) -> str:
         for (dataset, subset, n), right in (comparison.small_subsets or {}).items()
     ]
     lacking = {subset for _, subset, _ in comparison.small_subsets or {}} == {"unanswerable"}
-    remedy = "A larger `test`, or d2e data build --swap-test 1, gives more."
+    remedy = "A larger test share, or d2e data build --swap-test 1, gives more."
     if lacking:
-        remedy = "A larger `test`, or d2e data build --unanswerable-test 1, gives more."
+        remedy = "A larger test share, or d2e data build --unanswerable-test 1, gives more."
     few = f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS})"
     return f"{few}: {'; '.join(counts)}. {remedy}" if counts else ""
 
