@@ -63,8 +63,8 @@ class ChatSession:
     """A model, a context and the turns so far.
 
     Attributes:
-        decoding: Of the debiased answer; it may be replaced between turns.
-        context: Of the next turn; if empty, answers are plain.
+        decoding: How the debiased answer is decoded; it may be replaced between turns.
+        context: The next turn's; if empty, answers are plain.
         turns: Question and answer of each turn, as the user and the model wrote them.
         forgotten: Old turns that the last prompt left out.
     """
@@ -160,7 +160,7 @@ def open_session(
         alpha: As for `d2e eval`; 0.5 for a model without a run.
         wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run.
         system: Replaces the prompt set's system message.
-        dtype: Of the weights; `auto` is bfloat16 if this machine computes it fast.
+        dtype: The weights' data type; `auto` is bfloat16 if this machine computes it fast.
     """
     from d2e_sft.model.loading import load_to_decode
 

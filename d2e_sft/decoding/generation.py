@@ -178,7 +178,7 @@ def _by_steps(
     """Decode batches; each enters as soon as there is room for it."""
     choose, budget = TokenChoice(decoding), budget_of(model, decoding)
     waiting = deque(batches)
-    active: list[Output] = []  # of the pair in each place
+    active: list[Output] = []  # the output of the pair in each place
     with evaluating(model), rows_of(model, decoding) as rows:
         while waiting or active:
             with no_gradients(model):

@@ -125,7 +125,7 @@ class PackedRows:
         self.model, self.compiled, self.room = model, decoding.compiled, decoding.max_new_tokens
         self.head = head_of(model)
         self.forward = _compiled_next_states() if self.compiled else _next_states
-        self.cache = RowCache([])  # of the rows that take the next step; added ones have their states already
+        self.cache = RowCache([])  # holds the rows that take the next step; added ones have their states already
         self.batches: list[_Batch] = []
         self.added: list[Tensor] = []
         self.tokens = torch.empty(0)

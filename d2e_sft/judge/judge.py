@@ -80,7 +80,7 @@ class Usage:
         reasked: Prompts asked a second time because the first reply did not have the required form.
         undecided: Samples that still have no usable reply after that.
         cut_off: Replies that ended at the token limit.
-        prompt_tokens, completion_tokens: Of the received replies; failed requests may have been charged too.
+        prompt_tokens, completion_tokens: Counts of the received replies; failed requests may have been charged too.
         guessed: Whether some tokens were estimated from the text's length, because the server did not count them.
         charged: USD spent or reserved for open requests, if there is a limit.
     """

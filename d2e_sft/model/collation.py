@@ -28,7 +28,7 @@ IGNORE = -100
 # answers by a reference.
 Row = dict[str, Any]
 BatchLayout = Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
-Places = list[list[int]]  # of each computed sequence: where its answer tokens are predicted
+Places = list[list[int]]  # where the answer tokens of each computed sequence are predicted
 _NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows", "rejected", "owner", "reference", "tokens_per_pair")
 
 
@@ -216,7 +216,7 @@ class AnswerPairs:
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
     """Turn a collator's batch into model inputs, with `targets` and `content` (N,) instead of padded rows.
 
-    The rejected answers of a batch become `pairs`. Tensors move to `device`, unless it is None.
+    The rejected answers of a batch become `pairs`. Tensors move to `device`, if one is given.
     """
     batch = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
     inputs = {name: value for name, value in batch.items() if name not in _NOT_FOR_THE_MODEL}

@@ -47,7 +47,7 @@ def load_model(
 
     Args:
         name: `builtin:…`, a folder (a checkpoint, a finished run, or an adapter), or a Hub name.
-        dtype: Of the weights, by name or as torch's.
+        dtype: The weights' data type, by name or as torch's.
         attention: transformers' attention implementation; None for the default.
         quantization: A BitsAndBytesConfig, for the frozen weights under a new adapter.
         seed: Of random weights in the model's architecture; None loads its weights.

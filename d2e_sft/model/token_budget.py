@@ -84,7 +84,7 @@ class TokenCosts:
         return sum(self.tokens[i] - self.shared for i in rows) + self.shared - saved
 
     def budgeted(self, tokens: int | None, rows: int) -> tuple[TokenCosts, int]:
-        """Return costs and the budget of a micro-batch: `tokens`, or `rows` of cost 1 if `tokens` is None."""
+        """Return costs and the budget of a micro-batch: `tokens`, or without tokens `rows` of cost 1."""
         if tokens is not None:
             return self, tokens
         ones, nothing = [1] * len(self.tokens), dict.fromkeys(self.saved, 0)

@@ -33,7 +33,7 @@ CHUNK_ELEMENTS = 2**24  # logits of a view in a chunk: 64 MiB in float32
 
 
 class AttachedObjective:
-    """An objective that a model computes in place of its forward when this object calls it.
+    """An objective that a model computes instead of its forward when this object calls it.
 
     The `layout` is that of the batches; `inputs` are those of `model_inputs`.
 

@@ -126,7 +126,7 @@ class D2EConfig(_Keys):
     Args:
         batch_size: Global batch; `gradient_accumulation_steps` follows from it. An explicit
             `gradient_accumulation_steps` determines the global batch instead.
-        per_device_train_batch_size: Of the divisors of a process's share, a micro-batch is the largest up to this.
+        per_device_train_batch_size: A micro-batch is the largest divisor of a process's share up to this.
             Given with `batch_size`, it must divide that.
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`. With

@@ -135,7 +135,7 @@ class Inputs:
         """Return rows with their samples, and as tokens; None for rows that are tokens already."""
         args, d2e = self.args, self.args.d2e
         shown = not (args.disable_tqdm or args.process_index > 0)
-        if isinstance(rows, ReadSamples):  # of a recipe's file
+        if isinstance(rows, ReadSamples):  # rows of a recipe's file
             split: Split = "training" if name == "train_dataset" else "dev"
             encoded = read_rows(args.recipe, split, self.loaded, progress=shown, read=rows)
             return encoded, encoded.dataset

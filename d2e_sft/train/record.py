@@ -81,7 +81,7 @@ class RecordRun(TrainerCallback):
             data.wording = load_prompt_set(recipe.data.prompt_set).names_for(inputs.training.samples)
         write_whole(run / DATA_FILE, data.model_dump_json(indent=2) + "\n")
         recipe.save(run)  # last: a folder with a recipe is a run that can be resumed
-        renew_seal(run, RECIPE_FILE)  # of a model that an earlier call saved here
+        renew_seal(run, RECIPE_FILE)  # the seal of a model that an earlier call saved here
         self._announce(len(inputs.train_dataset), args.world_size)
         if self.left_out:
             say(f"{run / RECIPE_FILE} leaves out: {', '.join(self.left_out)}, which a run of it does not repeat")

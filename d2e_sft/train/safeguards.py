@@ -54,7 +54,7 @@ class StepGuard(TrainerCallback):
     Add it after the callbacks that decide about logs and checkpoints.
 
     Attributes:
-        sample_names: Of the training rows, in order; None uses their numbers.
+        sample_names: Names of the training rows, in order; None uses their numbers.
         termination: Polled after each step; None if SIGTERM is not handled.
         stopped: SIGTERM ended the training early; its last step has a checkpoint.
     """

@@ -38,7 +38,7 @@ class BuildOptions:
         unanswerable: Share of each dataset's training rows whose context becomes one that does not answer.
         unanswerable_test: Share of each dataset's test rows that get a twin with such a context.
         refusal: Answer of these rows; empty for the one that own data declares, otherwise `not stated`.
-        distractors: Passages of other rows that are put beside each context.
+        distractors: Passages of other rows that are put next to each context.
         against: Benchmark files or build folders whose rows must not be trained on.
         judge: Language model that filters and refines training samples; None for rules.
         asking: Whether models are asked; an estimate needs no key.

@@ -1,4 +1,4 @@
-"""Put passages of other rows into contexts, after swaps: unanswerable rows, and distractors beside the right passage.
+"""Put passages of other rows into contexts, after swaps: unanswerable rows, and distractors next to the right passage.
 
 A passage is the context of another row of the same dataset and split. It has none of the accepted answers. It also
 lacks a word of the question that the row's own context has. Otherwise it may answer the question in another way

@@ -25,7 +25,7 @@ from data_builders.swap.swap import Swaps, swap_samples
 
 _ADVICE = Path(__file__).with_name("advice.yaml")
 _MOST = 0.5  # as in advice.yaml
-_PART = 0.2  # of the rows: the least that a kind of question needs to decide about the whole
+_PART = 0.2  # share of the rows: the least that a kind of question needs to decide about the whole
 _TAGGED = ("aligned", "conflict", "unknown")
 _KEYS = ["dataset", "format"]
 _GUESSED = (
@@ -162,7 +162,7 @@ class Diagnosis:
 
     @cached_property
     def _overall(self) -> Guessed | None:
-        """Of all rows, by the better of classifier and model."""
+        """The accuracy over all rows, by the better of classifier and model."""
         tested = [group for group in self.groups if group.alone.accuracy is not None]
         by_classifier = (sum((group.alone.accuracy or 0) * group.answerable for group in tested), tested, "answerable")
         by_model = (sum(group.by_subset["right"] for group in self.groups), self.groups, "asked")

@@ -43,7 +43,7 @@ class RawFile:
         name: Path inside the dataset's folder, in `--raw` and in the cache.
         url: At a fixed commit if possible; empty if it cannot be downloaded.
         commit: That commit, or another name of the version; empty if unknown.
-        sha256, bytes: Of the published file; empty and 0 if unknown.
+        sha256, bytes: Those of the published file; empty and 0 if unknown.
         member: Path of the file inside the archive (zip or tar) at `url`; empty if `url` is the file.
         by_hand: Steps to get a file that cannot be downloaded (registration, no public address).
         substitute: How the file differs from the official one that it replaces, in one clause; else empty.

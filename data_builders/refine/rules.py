@@ -39,7 +39,7 @@ _BATCH = 512
 _RUN = 3  # words in a row that the question repeats, one of them with content
 _LINK_WORDS = 5
 _CALL_WORDS = 2
-_CLAUSE_SHARE = 2  # of the threshold: in a short clause a single word that happens to recur weighs more
+_CLAUSE_SHARE = 2  # times the threshold: in a short clause a single word that happens to recur weighs more
 _LEANING = ("adjunct", "remark", "phrase", "wrapper")
 _KEPT = ("evidence", "events", "chain")
 

@@ -12,7 +12,7 @@ from eval.score.statistics import Difference, Interval
 if TYPE_CHECKING:
     from eval.compare.compare import Score
 
-Part = Literal["subsets", "kinds", "groups", "faithfulness"]  # of a comparison, to show alone
+Part = Literal["subsets", "kinds", "groups", "faithfulness"]  # the part of a comparison to show
 _COLLAPSED = 0.95
 _ENOUGH = 10  # with fewer samples, one label may take all by chance
 _BAR = 20

@@ -335,7 +335,7 @@ def _read_row(path: Path, label: str, bench: str) -> PaperRow:
     if not folders:
         return PaperRow(label, path, bench, scores, None, None)
     seconds = [entry["train_runtime"] for entry in training_log(folders[0]) if "train_runtime" in entry]
-    minutes = seconds[-1] / 60 if seconds else None  # of a resumed training its last session
+    minutes = seconds[-1] / 60 if seconds else None  # those of the last session, if it was resumed
     return PaperRow(label, path, bench, scores, load_recipe(folders[0] / RECIPE_FILE), minutes)
 
 

@@ -118,7 +118,7 @@ class Published:
 
 def published_row(layout: Layout, facts: Mapping[str, Any], scores: RunScores) -> Published | None:
     """Return the published row that has these facts of ours; None without one."""
-    layouts = ("piper", "tuned") if layout in ("piper", "tuned") else (layout,)  # of the same columns
+    layouts = ("piper", "tuned") if layout in ("piper", "tuned") else (layout,)  # both have the same columns
     for table in read_published(PIPER).tables:
         for row in table.rows if table.layout in layouts else ():
             if all(_same(key, facts.get(key), value) for key, value in row.facts.items()):

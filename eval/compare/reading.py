@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 ACCURACIES = ("aligned", "conflict")
 THRESHOLDS = (0.5, 0.7)
-_ROUNDED = 1e-9  # of a mean of shares
+_ROUNDED = 1e-9  # tolerance for a mean of shares
 _FEW = 300  # permutations, as of five seeds against five
 VERDICT = 0.7  # the threshold of verdicts and of the picture
 _AT = f"{100 * VERDICT:.0f} %"

@@ -27,7 +27,7 @@ from eval.compare.reading import over_seeds, paired, way_of
 from eval.compare.runs import MeasuredRun, ScoredRun, distinct_labels, load_results
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE
 
-_WILD = r"(?<=/)(\*|\?|\[[^\]]*\])+[-_,. ]*|[-_,. ]*(\*|\?|\[[^\]]*\])+"  # with the separator beside it
+_WILD = r"(?<=/)(\*|\?|\[[^\]]*\])+[-_,. ]*|[-_,. ]*(\*|\?|\[[^\]]*\])+"  # with the separator next to it
 _NARROW = "narrow the pattern to the runs of one way of training"
 
 
