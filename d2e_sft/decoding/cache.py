@@ -3,8 +3,8 @@
 transformers' own cache copies everything for each new token and repeats each key head for its query heads. Here the
 rows of a view that began together have buffers that are allocated once, and a prefix of several rows is stored once.
 
-Legend: R rows, K key heads, G query heads a key head, D head width, C capacity in tokens, P tokens of the prefix,
-T tokens of a packed row, H hidden size.
+Legend: R rows, K key heads, G query heads a key head, D head width, H hidden size. In tokens: C is the capacity, P the
+prefix, T a packed row.
 """
 
 from __future__ import annotations

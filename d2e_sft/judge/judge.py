@@ -166,8 +166,8 @@ class _Kept(BaseModel):
 class ReplyCache:
     """The replies in a folder, one small file each; safe for several threads and processes.
 
-    A file's name is a hash of everything that the reply depends on: prompt, back end, model, sampling, and address,
-    since servers at different addresses serve different models under one name. Each file has a checksum.
+    A file's name is a hash of everything that the reply depends on: prompt, back end, model, sampling, and address.
+    (Servers at different addresses serve different models under one name.) Each file has a checksum.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:

@@ -26,8 +26,8 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
     """Join the launcher's processes into one group, over gloo on a machine without an accelerator.
 
     A process waits `patience` for the others before it assumes that they died; None is torch's default. Raises
-    UserError if the processes do not form one group, so that each would train on all the data, or training would not
-    run under the DeepSpeed or FSDP that the launcher asks for.
+    UserError if the processes do not form one group, so that each would train on all the data. Also if training would
+    not run under the DeepSpeed or FSDP that the launcher asks for.
     """
     on_cpu = not torch.accelerator.is_available()
     if on_cpu and asked_for("FSDP"):

@@ -3,9 +3,9 @@
 Option texts may hold `;`, `(A)` or one another, so nothing is split at separators. If a letter's option text follows
 the letter, it is consumed as a whole; shorter option texts are looked for only outside longer ones.
 
-Options may differ in a sign, a punctuation mark or an article (`-5` and `5`), so a text is compared with them by the
-strictest rule that fits any: as it is written, in any letter case, in any Unicode form, by normalised words and signs,
-and last by normalised words. Scores compare the options themselves.
+Options may differ in a sign, a punctuation mark or an article (`-5` and `5`). So a text is compared with them by the
+strictest rule that fits any. First come texts as they are written, then any letter case and any Unicode form, then
+normalised words and signs, and last normalised words. Scores compare the options themselves.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None
     """Return what the questions of other contexts make of each row of one dataset and format; None for too few.
 
     Training rows teach, or all rows if there are none. An option's confidence is its share, rescaled so that chance
-    is 0; that of free text is the similarity of the questions with this answer, as a share of the most it could be.
+    is 0. That of free text is the similarity of the questions with this answer, as a share of the most possible.
     """
     if len({sample.context for sample in samples}) < 2 * FOLDS:
         return None

@@ -35,8 +35,8 @@ def load_seeds(patterns: Sequence[Path], bench: str | None) -> list[ScoredRun | 
     """Read the runs of each pattern, such as `runs/sft-*`, with their seeds and the patterns' names as labels.
 
     Runs of one seed (`train.seed`) were scored on the same samples; those of another seed may have samples of their
-    own. UserError as of `load_results`, or if a pattern matches fewer than two runs, the runs of a pattern differ in
-    more than the seed and the files, or the patterns have different seeds.
+    own. UserError as of `load_results`, or if a pattern matches fewer than two runs, or the patterns have different
+    seeds. Also if the runs of a pattern differ in more than the seed and the files.
     """
     groups = [_runs_of(pattern) for pattern in patterns]
     distinct_labels([run for runs in groups for run in runs.values()])  # refuses a run of two groups

@@ -56,8 +56,8 @@ class EvaluatedModel:
 class FinishedPass:
     """A pass with an answer to every prompt, in order.
 
-    `record` has fingerprint and engine; environment, counts and seconds of the last session; the numbers of answers
-    `resumed` from earlier sessions and `truncated`; and by relation the samples that were `timed`.
+    `record` has fingerprint and engine, and environment, counts and seconds of the last session. It has the numbers
+    of answers `resumed` from earlier sessions and `truncated`, and by relation the samples that were `timed`.
     """
 
     answers: list[Answer]

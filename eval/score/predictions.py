@@ -136,8 +136,8 @@ class Prediction(BaseModel):
     def contains(self, answers: Sequence[str]) -> bool:
         """Whether the output contains one of `answers`, both normalised, as characters (Zhou et al. 2023).
 
-        An option that is named by its letter counts. Labels of nli, sets of options, and options that normalise to the
-        same are compared as in `gives`, because an output often mentions a label or an option without choosing it.
+        An option that is named by its letter counts. An output often mentions a label or an option without choosing
+        it, so labels of nli, sets of options, and options that normalise to the same are compared as in `gives`.
         """
         if self.format in ("nli", "mcq") or look_alikes(self.options, normalise):
             return self.gives(answers)

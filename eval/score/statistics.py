@@ -156,7 +156,7 @@ def _combined(
 ) -> Interval:
     """Return a weighted sum of G groups' means of scores between the `ends` of a scale, with its interval.
 
-    A resample gives each sample a random weight, in proportion to what the sample counts in the sum, and adds to the
+    A resample gives each sample a random weight, in proportion to what the sample counts in the sum. It adds to the
     sum the weighted mean of the samples' distances to their groups' means. A bound takes one more sample, at the end
     of the scale and in the group where it moves the sum most.
     """

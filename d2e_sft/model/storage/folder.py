@@ -103,8 +103,8 @@ def pickles_allowed() -> bool:
 def check_model_files(folder: Path) -> None:
     """Check a model's folder before anything in it is loaded; a Hub name, which is no folder, passes.
 
-    Raises UserError if the weights are pickles, which may run code of their author, an index names files outside of
-    the folder, or the folder is a run that differs from its checksums or its base.
+    Raises UserError if the weights are pickles, which may run code of their author, or an index names files outside of
+    the folder. Also if the folder is a run that differs from its checksums or its base.
     """
     if not folder.is_dir():
         return

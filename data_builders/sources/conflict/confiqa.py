@@ -1,8 +1,8 @@
 """ConFiQA (Bi et al., "Context-DPO", 2025): questions on passages that contradict well-known facts of Wikidata.
 
-A language model wrote the passages. QA asks for one fact, MR for the end of a chain of facts of which one was changed,
-and MC for the end of a chain in which all were changed. Labels and aliases of Wikidata are the accepted answers. The
-reader follows the format that the authors' README documents and their program `evaluation.py` reads.
+A language model wrote the passages. QA asks for one fact. MR asks for the end of a chain of facts of which one was
+changed, MC for the end of a chain in which all were changed. Labels and aliases of Wikidata are the accepted answers.
+The reader follows the format that the authors' README documents and their program `evaluation.py` reads.
 """
 
 from collections.abc import Iterator

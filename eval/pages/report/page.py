@@ -192,7 +192,7 @@ def _title(comparison: Comparison) -> str:
 def _sections(comparison: Comparison) -> tuple[list[ReportSection], list[ReportSection]]:
     """The sections of tables, and those that are folded: scores by group, if the benchmark is about subsets."""
     collapse = (
-        "A run far from the gold shares leans on one label instead of the context; one that gives a label to nearly "
+        "A run far from the gold shares leans on one label instead of the context. A run that gives a label to nearly "
         "every sample has collapsed to it, whatever its accuracy."
     )
     worth = "Where the context adds nothing, no score tells whether a model uses it."

@@ -58,9 +58,9 @@ InterestLabels = Mapping[tuple[str, str], Mapping[str, Truth]]  # by procedure a
 class Pairs(NamedTuple):
     """The (event, step) pairs of some procedures, a row for each.
 
-    A row has gold and predicted label as the official scorer reads them, both by their meaning (corrected), place and
-    id of the procedure, number of its steps, number of words of the step, and the event. Also the label of another
-    annotator and the topic; None if unknown.
+    A row has gold and predicted label as the official scorer reads them, and both by their meaning (corrected). It has
+    place and id of the procedure, number of its steps, number of words of the step, and the event. Also the label of
+    another annotator and the topic; None if unknown.
     """
 
     procedures: Sequence[CrepeProcedure]
