@@ -1,7 +1,5 @@
 """`d2e compare`: scores of several runs, or of several seeds, as tables, as a figure and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args

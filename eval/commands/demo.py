@@ -1,7 +1,5 @@
 """`d2e demo`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

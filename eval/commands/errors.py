@@ -1,7 +1,5 @@
 """`d2e errors`: find out why a run's wrong answers are wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Options that commands share: those of `EvalOptions`, of the engines, which other engines reject, and `--launch`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import sys

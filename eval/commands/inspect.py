@@ -1,7 +1,5 @@
 """`d2e inspect`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

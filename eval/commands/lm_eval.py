@@ -1,7 +1,5 @@
 """`d2e lm-eval`: lm-evaluation-harness with this project's model and tasks."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

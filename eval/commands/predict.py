@@ -1,7 +1,5 @@
 """`d2e predict`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`d2e report`: one HTML page about one or more runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`d2e score`: run a scorer on one or several files of predictions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

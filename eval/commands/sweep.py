@@ -1,7 +1,5 @@
 """`d2e sweep`: train one recipe in many ways, and score the models, probe them while they train, or both."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`d2e table`: lay out scores of runs as in the paper's tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

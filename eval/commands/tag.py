@@ -1,7 +1,5 @@
 """`d2e data tag`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

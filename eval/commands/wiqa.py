@@ -1,7 +1,5 @@
 """WIQA: `d2e data wiqa-questions` writes questions of influence graphs, `d2e wiqa-baseline` trains its baselines."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

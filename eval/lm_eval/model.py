@@ -5,8 +5,6 @@ prompt is the harness's own prompt with the first replaced by the second, so dem
 Documents without these fields are decoded plainly, and so are whole texts (perplexity), which have no prompt.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Find a benchmark by folder, by file, or as a suite of `d2e data build`, and choose its samples."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Sequence

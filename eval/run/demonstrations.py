@@ -4,8 +4,6 @@ All samples of a group (dataset × relation × format) get the same three in the
 a prefix, which is computed once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Decode a benchmark with a model, score it, and keep both the predictions and the scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What outputs depend on, without engine, batch size and processes; a check that different ones are not mixed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

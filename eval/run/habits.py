@@ -8,8 +8,6 @@ Answers are kept in the cache by model, decoding and prompt, so no question is a
 in. An interrupted call resumes from its journal like an evaluation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

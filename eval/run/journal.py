@@ -6,8 +6,6 @@ line; its prompt is decoded again. A complete pass has `predictions.jsonl` (or `
 of how it was decoded, `….decoding.json`, with its SHA-256; the journals are then removed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

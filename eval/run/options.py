@@ -4,8 +4,6 @@ The recipe of a run folder gives α, the prompt set and its form, which options 
 name, a plain checkpoint) is decoded with α = 0 by default. An endpoint decodes plainly, also if it serves a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

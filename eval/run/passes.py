@@ -5,8 +5,6 @@ finished file and the record of its decoding. PIPER's rows, the systems' prompts
 `d2e predict` are tasks of the same pass. `eval.run.journal` describes the files.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing

@@ -4,8 +4,6 @@ The folder `OUT.decoding` holds the journal, from which an interrupted call resu
 decoding. So answers of different models are never mixed.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

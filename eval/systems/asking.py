@@ -70,6 +70,16 @@ def messages(name: str, **values: Any) -> Messages:
     return so_far
 
 
+def macros(name: str, **values: Any) -> dict[str, Callable[..., str]]:
+    """Return the macros of `eval/systems/NAME.jinja` by name; a line end at the end of their texts is removed."""
+    module = _PROMPTS.get_template(f"{name}.jinja").make_module(values)
+
+    def of(macro: Callable[..., str]) -> Callable[..., str]:
+        return lambda *about: macro(*about).removesuffix("\n")
+
+    return {key: of(macro) for key, macro in vars(module).items() if callable(macro)}
+
+
 def conversation(dataset: str, id_: str, prompt: str, *, group: Hashable = "", **values: Any) -> TaskItem:
     """Return the conversation of a template in both views; in the imagined one `hidden` is true."""
     original, imagined = (messages(prompt, hidden=hidden, **values) for hidden in (False, True))

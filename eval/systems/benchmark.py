@@ -4,8 +4,6 @@ A subclass of `Benchmark` reads the gold file, asks a model, reads a file of pre
 is kept, scored files are compared, and options are read is the same for all of them (`run.py`).
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence

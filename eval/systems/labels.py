@@ -1,7 +1,5 @@
 """The base of benchmarks with one label or short text per question; a subclass gives gold rows, prompt and reading."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args

@@ -4,8 +4,6 @@ A schema is a pydantic model or a type of one. A *flat* file has one prediction 
 where `null` is an answer that could not be read.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -4,8 +4,6 @@ A line has `output` (the generated text without the prompt), `id`, and `dataset`
 Whatever else it has is not read, so a `predictions.jsonl` is such a file, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

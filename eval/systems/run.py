@@ -3,8 +3,6 @@
 Both leave `RUN/eval/SYSTEM/scores.json`, with tables, measures and predictions next to it.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Functions of the task files: samples as documents, and their scores."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Conversations go to `/chat/completions`, texts to `/completions`. To score optio
 the prompt (`echo`). These prompts are token ids, as in lm-evaluation-harness, so the tokenizer is needed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass

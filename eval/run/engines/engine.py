@@ -1,9 +1,7 @@
 """The protocol of an engine, which decodes and scores prompts, and an engine by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
@@ -11,9 +9,6 @@ from d2e_sft.util.startup import preload
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 from eval.run.task import Task
-
-if TYPE_CHECKING:
-    from eval.run.engines.in_process import InProcessEngine
 
 
 class EngineReply(NamedTuple):
@@ -56,8 +51,11 @@ def prompt_length(pair: PromptPair[Any]) -> int:
     return sum(len(part["content"]) if isinstance(part, dict) else 1 for part in pair.original)
 
 
-def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
-    """Load the model into the engine that `config` names, or find the endpoint; UserError if that cannot be done."""
+def make_engine(model: str, config: EvalConfig, processes: Processes, *, kept: dict[Any, Any] | None = None) -> Engine:
+    """Load the model into the engine that `config` names, or find the endpoint; UserError if that cannot be done.
+
+    `kept` holds states of the engine in this process between passes; None keeps none.
+    """
     options = config.options
     if config.engine == "openai":
         from eval.run.engines.endpoint import EndpointEngine
@@ -68,28 +66,22 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
         from eval.run.engines.vllm_offline import VllmEngine
 
         return VllmEngine(model, options)
-    in_process = _in_process()
-    return in_process(model, config, processes.device)
+    preload("transformers.modeling_utils")
+    from eval.run.engines.in_process import InProcessEngine
+
+    return InProcessEngine(model, config, processes.device, kept=kept)
 
 
 def shared_engine() -> Callable[[str, EvalConfig, Processes], Engine]:
-    """Like `make_engine` for the engine in this process, which is loaded once and keeps states between passes."""
+    """Like `make_engine`, for an engine that is loaded once and keeps states between passes."""
     loaded: list[Engine] = []
 
     def load(model: str, config: EvalConfig, processes: Processes) -> Engine:
         if not loaded:
-            in_process = _in_process()
-            loaded.append(in_process(model, config, processes.device, kept={}))
+            loaded.append(make_engine(model, config, processes, kept={}))
         return loaded[0]
 
     return load
-
-
-def _in_process() -> type[InProcessEngine]:
-    preload("transformers.modeling_utils")
-    from eval.run.engines.in_process import InProcessEngine
-
-    return InProcessEngine
 
 
 def identity_of(model: str, config: EvalConfig) -> str:

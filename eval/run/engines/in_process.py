@@ -1,7 +1,5 @@
 """The model in this process, with transformers and our own decoding."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The model inside vLLM, with its paged cache, continuous batching and tensor parallelism."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ The official rule (`compute_metrics.py` of the paper's repository) takes things 
 anywhere in the prediction, so `feather` is only correct in the gold's order. The corrected rule compares meanings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Boxes as a benchmark: options and prompts; `d2e eval MODEL --bench boxes`, `d2e score boxes`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@ about, so a file may predict only some. JSON lines have `prediction` and `line`,
 there is one for each question, in order.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -1,7 +1,5 @@
 """CREPE as a benchmark: ask a model about each event after each step, and score what it says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self

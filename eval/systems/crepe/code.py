@@ -5,24 +5,21 @@ step. So no state of a later step is seen before its turn. In two steps, the mod
 precondition in each step; the most frequent one is its state, and all open the class.
 """
 
-from __future__ import annotations
-
 import json
 import keyword
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from eval.systems.asking import Asker, exchanges, filled, system
+from eval.systems.asking import Asker, exchanges, filled, macros, system
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, CrepeProcedure, EntityChange
 from eval.systems.crepe.parse import CrepeAnswer, EventLabels, read_code, read_option
 from eval.systems.crepe.prompts import (
     WORDING,
     CrepeTurn,
     Demonstration,
-    DemonstrationEvent,
     Entities,
     Request,
     answers_by_event,
@@ -31,8 +28,6 @@ from eval.systems.crepe.prompts import (
     event_names,
 )
 
-_INDENT = "    "
-_BODY = _INDENT * 2
 _LEFT_OUT = {"a", "an", "the", "my", "your", "his", "her", "their", "our"}
 # As the official code: procedures of many steps and events take long functions.
 _TOKENS = 2_000
@@ -71,7 +66,7 @@ class Outline(NamedTuple):
     events: Sequence[str]
 
     @classmethod
-    def views(cls, about: CrepeProcedure | Demonstration) -> tuple[Outline, Outline]:
+    def views(cls, about: CrepeProcedure | Demonstration) -> "tuple[Outline, Outline]":
         """Return the procedure as it is, and in the imagined view, where steps have only numbers."""
         events = [event if isinstance(event, str) else event.event for event in about.events]
         numbers = [f"Step {number}." for number in range(1, len(about.steps) + 1)]
@@ -80,7 +75,7 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeStyle:
-    """How a procedure is written as code: `nested` functions inside a function, or methods of a class.
+    """How `code.jinja` writes a procedure: `nested` functions inside a function, or methods of a class.
 
     `step_comments` puts the steps at the top; `event_comments` puts events in step functions, too.
     """
@@ -90,61 +85,8 @@ class CodeStyle:
     event_comments: bool = True
     entities: Entities = "none"
 
-    @property
-    def _owner(self) -> str:
-        return "" if self.nested else "self."
 
-    def header(self, about: Outline) -> str:
-        """Return the code down to the last line of the constructor with an event."""
-        goal, steps, events = about
-        parts = ("event", "subevent") if self.entities == "soft" else ("event",)
-        names = ", ".join(f"{part}{number}" for number in range(len(events)) for part in parts)
-        comments = [f"{_INDENT}# {step}" for step in ("Start.", *steps)] if self.step_comments else []
-        lines = [f"class {title(goal)}:", *comments, f"{_INDENT}def __init__(self, {names}):"]
-        if self.nested:
-            lines = [f"def {snake(goal)}({names}):", *comments]
-        indent = _INDENT if self.nested else _BODY
-        lines += [f"{indent}{self._owner}event{n} = event{n}  # {event}" for n, event in enumerate(events)]
-        return "\n".join(lines)
-
-    def step(self, step: str) -> str:
-        return f"{_INDENT}def {snake(step)}({'' if self.nested else 'self'}):"
-
-    def events(self, events: Sequence[DemonstrationEvent], step: int) -> list[str]:
-        """Return the lines that set the events' changes, each after that of its sub-event."""
-        lines = []
-        for number, event in enumerate(events):
-            if self.entities == "soft":
-                label = LABELS[event.state_label(step)]
-                lines.append(f'{_BODY}self.event{number}.subevent.change = "{label}"  # {event.subevent}')
-            comment = f"  # {event.event}" if self.event_comments else ""
-            lines.append(f'{_BODY}{self._owner}event{number}.change = "{LABELS[event.label(step)]}"{comment}')
-        return lines
-
-    def solution(self, shown: Demonstration) -> str:
-        """Return the code that follows the header of a demonstration."""
-        lines = []
-        if self.entities == "soft":
-            for number, event in enumerate(shown.events):
-                lines.append(f"{_BODY}self.event{number}.subevent = subevent{number}  # {event.subevent}")
-        if self.entities == "hard":
-            lines += [object_line(entity) for entity in dict.fromkeys(event.entity for event in shown.events)]
-        for step, text in enumerate(shown.steps, start=1):
-            lines.append(self.step(text))
-            if self.entities == "hard":
-                lines += map(attribute_line, shown.entity_changes[step - 1])
-            lines += self.events(shown.events, step)
-        return "\n".join(lines)
-
-
-def object_line(entity: str) -> str:
-    return f"{_BODY}self.{snake(entity)} = {title(entity)}()"
-
-
-def attribute_line(change: EntityChange) -> str:
-    return f"{_BODY}self.{snake(change.entity)}.{snake(change.attribute)} = {change.change == LABELS[MORE]}"
-
-
+_CODE = macros("crepe/code", snake=snake, title=title, labels=LABELS)
 _STYLE = CodeStyle()
 _STYLES: dict[str, CodeStyle] = {
     "code": _STYLE,
@@ -162,8 +104,13 @@ def ask_code(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     names = [f"code_{request.entities}", request.prompt, "code"]
     instruction = WORDING[next(name for name in names if name in WORDING)]["system"]
     shown = request.demonstrations
-    solved = [(style.header(Outline.views(example)[0]), style.solution(example)) for example in shown]
-    turns = {procedure.id: CrepeTurn(*map(style.header, Outline.views(procedure))) for procedure in request.procedures}
+    solved = [
+        (_CODE["header"](Outline.views(example)[0], style), _CODE["solution"](example, style)) for example in shown
+    ]
+    turns = {
+        procedure.id: CrepeTurn(*(_CODE["header"](view, style) for view in Outline.views(procedure)))
+        for procedure in request.procedures
+    }
     return _ask_whole(request, asker, instruction, solved, turns)
 
 
@@ -182,12 +129,12 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     pairs = []
     for shown in request.demonstrations:
         questions = _given_turns(Outline.views(shown)[0], shown.entity_changes)
-        answers = ("\n".join(_STYLE.events(shown.events, step)) for step in range(1, len(shown.steps) + 1))
+        answers = (_CODE["changes"](shown, step, _STYLE) for step in range(1, len(shown.steps) + 1))
         pairs += list(zip(questions, answers, strict=True))
     turns = {}
     for procedure in request.procedures:
         original, imagined = Outline.views(procedure)
-        hidden = _given_turns(imagined, [()] * len(procedure.steps))
+        hidden = _given_turns(imagined, [[]] * len(procedure.steps))
         turns[procedure.id] = list(map(CrepeTurn, _given_turns(original, request.states[procedure.id]), hidden))
     opening = [system(WORDING["code_given"]["system"]), *exchanges(pairs)]
     replies = converse(request, asker, opening, turns, _TURN_TOKENS, dialogue=True)
@@ -205,11 +152,7 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
 
 def _given_turns(about: Outline, states: Sequence[Sequence[EntityChange]]) -> list[str]:
     """Return the code up to each step's events; the first part has the class and all its objects."""
-    entities = dict.fromkeys(change.entity for changes in states for change in changes)
-    start = [_STYLE.header(about), *map(object_line, entities)]
-    steps = zip(about.steps, states, strict=True)
-    turns = ["\n".join([_STYLE.step(step), *map(attribute_line, changes)]) for step, changes in steps]
-    return ["\n".join([*start, turns[0]]), *turns[1:]]
+    return [_CODE["given"](about, states, place, _STYLE) for place in range(len(about.steps))]
 
 
 def ask_flat(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
@@ -246,11 +189,17 @@ _PRECONDITION = re.compile(r"""precondition\s*=\s*\\?\s*\(\s*(["'])(.+?)\1\s*,\s
 
 def ask_two_steps(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     """Ask for the preconditions of all events, then for the step functions of each procedure."""
-    texts, shown = WORDING["code_two_step"], request.demonstrations
-    solved = [_solved_precondition(example, example.events[0]) for example in shown]
+    texts, solved, completed = WORDING["code_two_step"], [], []
+    for shown in request.demonstrations:
+        about, event = Outline.views(shown)[0], shown.events[0]
+        solved.append((_CODE["asked"](about, event.event, _STYLE), _CODE["preconditions"](shown, event, _STYLE)))
+        states = {(event.entity, event.attribute): event.holds for event in shown.events}
+        completed.append((_opened(about, states), _CODE["completed"](shown, states, _STYLE)))
     turns = by_event(
         request,
-        lambda procedure, event: [CrepeTurn(*(_precondition(view, event) for view in Outline.views(procedure)))],
+        lambda procedure, event: [
+            CrepeTurn(*(_CODE["asked"](view, event, _STYLE) for view in Outline.views(procedure)))
+        ],
     )
     opening = [system(texts["preconditions"]), *exchanges(solved)]
     replies = converse(request, asker, opening, turns, _TOKENS, name="preconditions")
@@ -258,8 +207,8 @@ def ask_two_steps(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     for procedure in request.procedures:
         original, imagined = Outline.views(procedure)
         bank = [most_frequent(replies[name][0]) for name in event_names(procedure)]
-        classes[procedure.id] = CrepeTurn(_opened(original, bank), _opened(imagined, []))
-    return _ask_whole(request, asker, texts["changes"], list(map(_solved_changes, shown)), classes)
+        classes[procedure.id] = CrepeTurn(_opened(original, filter(None, bank)), _opened(imagined, []))
+    return _ask_whole(request, asker, texts["changes"], completed, classes)
 
 
 def most_frequent(reply: str) -> State | None:
@@ -269,35 +218,9 @@ def most_frequent(reply: str) -> State | None:
     return states[folded.index(Counter(folded).most_common(1)[0][0])] if states else None
 
 
-def _precondition(about: Outline, event: str) -> str:
-    comments = [f"{_INDENT}# {step}" for step in ("Start.", *about.steps)]
-    first = _STYLE.step(about.steps[0])
-    return "\n".join([f"class {title(about.goal)}:", *comments, first, f'{_BODY}event = "{event}"'])
-
-
-def _solved_precondition(shown: Demonstration, event: DemonstrationEvent) -> tuple[str, str]:
-    state = f'{_BODY}event.precondition = ("{event.entity}", "{event.attribute}")'
-    lines = [state]
-    for step in shown.steps[1:]:
-        lines += [_STYLE.step(step), f'{_BODY}event = "{event.event}"', state]
-    return _precondition(Outline.views(shown)[0], event.event), "\n".join(lines)
-
-
-def _opened(about: Outline, bank: Sequence[State | None]) -> str:
+def _opened(about: Outline, bank: Iterable[State]) -> str:
     """Return the class down to the objects of the bank, each with its attributes."""
     attributes: dict[str, dict[str, None]] = {}
-    for entity, attribute in filter(None, bank):
+    for entity, attribute in bank:
         attributes.setdefault(entity, {})[attribute] = None
-    objects = [f"{object_line(entity)}  # {', '.join(names)}" for entity, names in attributes.items()]
-    return "\n".join([_STYLE.header(about), *objects])
-
-
-def _solved_changes(shown: Demonstration) -> tuple[str, str]:
-    lines = []
-    for step, text in enumerate(shown.steps, start=1):
-        lines.append(_STYLE.step(text))
-        states = {(event.entity, event.attribute): event.holds[step] for event in shown.events}
-        lines += [f"{_BODY}self.{snake(entity)}.{snake(name)} = {holds}" for (entity, name), holds in states.items()]
-        lines += _STYLE.events(shown.events, step)
-    bank = [(event.entity, event.attribute) for event in shown.events]
-    return _opened(Outline.views(shown)[0], bank), "\n".join(lines)
+    return _CODE["opened"](about, attributes, _STYLE)

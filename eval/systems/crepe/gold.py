@@ -10,8 +10,6 @@ file holds both. Ours are written that way too, with a mark in each procedure, s
 change is recognised. A file in the shape of the gold file whose `event` dictionaries are the predictions is also read.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

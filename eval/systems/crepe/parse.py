@@ -1,7 +1,5 @@
 """Replies → labels: each reader gives None where it finds no answer, which is counted and scored as equally likely."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

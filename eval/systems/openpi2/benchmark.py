@@ -1,7 +1,5 @@
 """OpenPI2.0 as a benchmark: which tasks there are, and how their results are joined."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest

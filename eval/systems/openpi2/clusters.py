@@ -10,8 +10,6 @@ people, which no script can do. What is scored is how many of them the official 
 a file in its form, against which `d2e score openpi2 --gold` takes predictions.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

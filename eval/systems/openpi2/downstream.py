@@ -5,8 +5,6 @@ The model writes complete sentences for each step; the salience of their entitie
 rows instead, in their words, with the steps so far and without examples (section 5.3 of CREPE's paper).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The planner is Fast Downward, by unified-planning; `pyperplan` has no negative preconditions, but models do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import tempfile

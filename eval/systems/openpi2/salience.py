@@ -6,8 +6,6 @@ counts as 0 (a local one does not). The corrected score appends nothing, moves a
 bound, and leaves out procedures where r is undefined.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import re

@@ -5,8 +5,6 @@ changes at the step. Officially a prediction is correct if it is part of any gol
 is. The corrected score compares whole sentences, takes any accepted state, and counts a distinct sentence once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

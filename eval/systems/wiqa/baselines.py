@@ -4,8 +4,6 @@ The encoder reads `[CLS] paragraph [SEP] question [SEP] answer` for each of the 
 logit, and the softmax over the three is trained by cross entropy. The paper also leaves the paragraph out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -11,8 +11,6 @@ on sentence i), XSENTID (i) and YSENTID (j). A field is correct if prediction an
 evaluator never reads di, so its XDIR is always 1; here XDIR compares the values.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -4,8 +4,6 @@ Our predictions are `{"ques_id": …, "answer": "more"}`. The lines of the offic
 label is `explanation.de`, and `orig_question` is the question (its own example says `orig_answer`).
 """
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 from pathlib import Path

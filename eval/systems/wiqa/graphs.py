@@ -10,8 +10,6 @@ The published graphs lack the annotators' alignment of X and Y with sentences (c
 it: graph id → `{"x": sentence of X, "y": sentence of Y, "d_x": whether X is "more" or "less" of its sentence}`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """`d2e errors` by a judge or by rule, and results that were altered are used nowhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

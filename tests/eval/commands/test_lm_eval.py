@@ -1,7 +1,5 @@
 """`d2e lm-eval`: the harness, with this project's model and tasks."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verbs of the evaluation: score, predict and others, as a user types them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """`d2e data tag`: own rows get a model's habits, and whoever uses them with another model is told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of two of the harness's tasks, on disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from d2e_sft.data.sample import write_samples

@@ -1,13 +1,9 @@
 """Tasks of lm-eval give the rows, answers and accuracies of `d2e eval`."""
 
-from __future__ import annotations
-
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
@@ -222,27 +218,6 @@ def test_whole_texts_are_scored_in_the_harnesses_windows_and_always_plainly(
         ours = D2ELM(str(scored_folder), alpha=alpha).loglikelihood_rolling(requests(texts), disable_tqdm=True)
         assert ours == pytest.approx(theirs, rel=1e-5)
     assert "3 of 3 prompts have no context to remove" in caplog.text
-
-
-def test_with_a_context_they_are_debiased(scored_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lm, tokenizer = D2ELM(str(scored_folder), alpha=0.5), tiny_tokenizer()
-    doc = {"prompt": "It rained. Why?", "prompt_without_context": "Why?"}
-    prompt = "Answer briefly.\n\nIt rained. Why?"
-    pairs: list[tuple[str, ...]] = [(prompt, " clouds"), (prompt, " sun"), ("Who?", " you")]
-    with caplog.at_level(logging.WARNING):
-        scores = lm.loglikelihood(requests(pairs, [doc, doc, {}]), disable_tqdm=True)
-    assert "1 of 3 prompts have no context to remove and are decoded plainly" in caplog.text
-    for (_, text), (logprob, _) in zip(pairs[:2], scores, strict=False):
-        tokens = tokenizer(text)["input_ids"]
-        logits = []
-        for view in (prompt, "Answer briefly.\n\nWhy?"):
-            ids = tokenizer(view)["input_ids"]
-            with torch.no_grad():
-                logits.append(lm.model(torch.tensor([[*ids, *tokens]])).logits[0, len(ids) - 1 : -1].double())
-        expected = (logits[0] - 0.5 * logits[1]).log_softmax(-1)[range(len(tokens)), tokens].sum()
-        assert logprob == pytest.approx(expected.item(), rel=1e-5)
-    [plain] = D2ELM(str(scored_folder), alpha=0).loglikelihood(requests(pairs[2:]), disable_tqdm=True)
-    assert scores[2] == pytest.approx(plain)
 
 
 def test_a_text_without_a_token_or_with_too_many_is_refused() -> None:

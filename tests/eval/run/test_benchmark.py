@@ -1,7 +1,5 @@
 """Where benchmarks and training rows are searched, how rows are shared out, and what few-shot prompts show."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -18,42 +16,34 @@ from tests.factories import bench_rows, save_bench, train_rows
 from tests.tiny import make_sample
 
 
-def test_a_suite_is_looked_for_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_bench(tmp_path / "data" / "piper", bench_rows(), manifest={"suite": "piper"})
+@pytest.mark.parametrize("data", [None, "elsewhere", "elsewhere/mine"])
+def test_a_suite_is_found_under_its_name_or_where_data_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str | None
+) -> None:
     monkeypatch.chdir(tmp_path)
-    bench = locate_suite("piper")
-    assert (bench.name, bench.suite, bench.file) == ("piper", "piper", Path("data/piper/test.parquet"))
-
-
-@pytest.mark.parametrize("data", ["elsewhere", "elsewhere/mine"])
-def test_data_names_the_folder_of_suites_or_the_suites_own(tmp_path: Path, data: str) -> None:
-    folder = tmp_path / "elsewhere" / ("ood" if data == "elsewhere" else "mine")
-    save_bench(folder, bench_rows(), manifest={"suite": "ood"})
-    bench = locate_suite("ood", tmp_path / data)
+    folder = Path(data or "data") / ("" if data == "elsewhere/mine" else "ood")
+    save_bench(folder, bench_rows(), manifest={"suite": "ood", "failures": {"timeqa": "missing"}})
+    bench = locate_suite("ood", None if data is None else Path(data))
+    assert bench == replace(locate_benchmark(folder), suite="ood", lacking=("timeqa",))
     assert bench.file == folder / "test.parquet"
-    assert bench.suite == "ood"
-    assert bench == replace(locate_benchmark(folder), suite="ood"), "same results for every spelling"
 
 
-@pytest.mark.parametrize("manifest", [None, "{"])
-def test_a_suite_without_a_readable_manifest_names_the_build_command(tmp_path: Path, manifest: str | None) -> None:
-    if manifest is not None:
-        (save_bench(tmp_path / "piper", bench_rows()) / "manifest.json").write_text(manifest)
-    with pytest.raises(UserError, match="no readable manifest") as refused:
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (None, "no readable manifest"),
+        ("{", "no readable manifest"),
+        ({"suite": "ood"}, "holds suite 'ood'"),
+        ({"suite": None}, "holds single datasets, no suite"),
+    ],
+)
+def test_a_folder_without_the_suite_names_the_build_command(tmp_path: Path, manifest: Any, said: str) -> None:
+    folder = save_bench(tmp_path / "piper", bench_rows(), manifest=manifest if isinstance(manifest, dict) else None)
+    if isinstance(manifest, str):
+        (folder / "manifest.json").write_text(manifest)
+    with pytest.raises(UserError, match=said) as refused:
         locate_suite("piper", tmp_path)
-    assert f"d2e data build --suite piper --out {tmp_path / 'piper'}" in str(refused.value)
-
-
-@pytest.mark.parametrize(("held", "said"), [("ood", "holds suite 'ood'"), (None, "holds single datasets, no suite")])
-def test_a_folder_of_something_else_is_refused(tmp_path: Path, held: str | None, said: str) -> None:
-    save_bench(tmp_path / "piper", bench_rows(), manifest={"suite": held})
-    with pytest.raises(UserError, match=said):
-        locate_suite("piper", tmp_path)
-
-
-def test_what_a_build_could_not_read_is_known(tmp_path: Path) -> None:
-    save_bench(tmp_path / "piper", bench_rows(), manifest={"suite": "piper", "failures": {"timeqa": "missing"}})
-    assert locate_suite("piper", tmp_path).lacking == ("timeqa",)
+    assert "d2e data build --suite piper --out" in str(refused.value)
 
 
 def test_a_file_is_named_after_its_folder_and_itself(tmp_path: Path) -> None:

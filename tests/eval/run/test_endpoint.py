@@ -1,7 +1,5 @@
 """`d2e eval --engine openai` over real HTTP: requests, answers kept when the endpoint dies, and resuming."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,12 +8,14 @@ import pytest
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.judge.options import EndpointOptions
 from eval.run.engines.endpoint import EndpointEngine
 from eval.run.task import Task, TaskItem
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import ScriptedServer, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave
+from tests.tiny import save_tiny_model, tiny_tokenizer
 
 
 @pytest.fixture
@@ -152,3 +152,60 @@ def test_our_own_server_answers_as_decoding_in_process(world: Path, tmp_path: Pa
         found.append([[json.loads(line)[key] for key in kept] for line in file.read_text("utf-8").splitlines()])
     assert found[0] == found[1]
     assert len(found[0]) == (4 if "--answer" in how else 8)  # half of the rows have options
+
+
+INCOMPLETE = "without a log-probability for each option's tokens"
+
+
+def echoed(path: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Log-probabilities that depend on the token alone, of choices in any order."""
+    values = [[None, *(-token / 100 for token in ids[1:]), 0.0] for ids in request["prompt"]]
+    choices = [{"index": i, "logprobs": {"token_logprobs": row}} for i, row in enumerate(values)]
+    return {"choices": choices[::-1]}
+
+
+def by_options(world: Path, server: ScriptedServer, run: Path, *more: Any) -> list[Any]:
+    common = ("--bench", world / "bench", "--out", run, "--base-url", f"{server.url}/v1", "--answer", "likelihood")
+    return ["eval", "remote-7b", *common, "--tokenizer", world / "model", *more]
+
+
+def test_options_are_scored_by_what_a_server_echoes(world: Path, tmp_path: Path, judge_environment: None) -> None:
+    save_tiny_model(tmp_path / "other", seed=4)
+    with ScriptedServer(echoed) as server:
+        output_of(*by_options(world, server, tmp_path))
+        assert len(server.requests) == 4, "one request a sample"
+        other = ("--tokenizer", tmp_path / "other")
+        assert "--tokenizer: " in refusal_of(*by_options(world, server, tmp_path, *other))
+    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), ("original",))
+    samples = [sample for sample in bench_rows() if sample.candidates]
+    for sample, row in zip(samples, predictions(tmp_path, "bench-likelihood"), strict=True):
+        options, given = encoder.option_ids(sample)
+        sums = [-sum(option[given:]) / 100 for option in options]
+        assert [option["logprob"] for option in row["likelihoods"]] == pytest.approx(sums)
+        assert row["answer"] == [sample.candidates[sums.index(max(sums))]]
+
+
+def with_logprobs(logprobs: Any) -> Any:
+    return lambda path, request: {
+        "choices": [{**one, "logprobs": logprobs} for one in echoed(path, request)["choices"]]
+    }
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (with_logprobs(None), INCOMPLETE),
+        (with_logprobs({"token_logprobs": [-1.0]}), INCOMPLETE),
+        (lambda *asked: {"choices": echoed(*asked)["choices"][:1]}, INCOMPLETE),
+        (lambda *_: (404, {"error": {"message": "no such path"}}), "answered 404: no such path"),
+        (lambda *_: (400, {"error": {"message": "echo is not supported"}}), "echo is not supported"),
+    ],
+)
+def test_a_server_that_does_not_echo_is_refused_in_one_message(
+    world: Path, tmp_path: Path, judge_environment: None, reply: Any, said: str
+) -> None:
+    with ScriptedServer(reply) as server:
+        error = refusal_of(*by_options(world, server, tmp_path))
+    assert said in error
+    assert "needs /completions with `echo` and `logprobs`" in error
+    assert error.count("error:") == 1

@@ -1,7 +1,5 @@
 """An evaluation and its options: what is decoded, written, cut, recorded and refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +10,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.model.loading import load_model
-from d2e_sft.util.errors import UserError
 from eval.run.engines import in_process
-from eval.run.fingerprint import check_fingerprint
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from tests.command import call, d2e, output_of, refusal_of
 from tests.factories import QUICK, bench_row, bench_rows, evaluate, evaluation, predictions, save_bench, scores_of
@@ -35,7 +31,7 @@ def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> Non
     assert scores_of(tmp_path)["demonstrations"] is None
 
 
-@pytest.mark.parametrize("name", ["chat", "generate", "zero_shot", "cot", "few_shot-cot"])
+@pytest.mark.parametrize("name", ["chat", "few_shot-cot"])
 def test_a_benchmark_may_be_called_like_an_option(world: Path, tmp_path: Path, name: str) -> None:
     save_bench(tmp_path / name, bench_rows(2))
     for setting, folder in (("zero_shot", name), ("cot", f"{name}-cot")):
@@ -197,13 +193,6 @@ def test_the_cut_offs_ends_are_plain_and_debiased_decoding(world: Path, tmp_path
     assert said["loosest"] == said["debiased"] != said["plain"]
 
 
-def test_a_cut_off_is_recorded_where_it_is_given(world: Path, tmp_path: Path) -> None:
-    assert evaluate(world, tmp_path / "cut", "--alpha", 0.5, "--plausibility", 0.1) == 0
-    assert evaluate(world, tmp_path / "all", "--alpha", 0.5) == 0
-    assert scores_of(tmp_path / "cut")["plausibility"] == 0.1
-    assert "plausibility" not in scores_of(tmp_path / "all")
-
-
 def test_a_cut_off_that_cuts_nothing_is_said_and_not_recorded(world: Path, tmp_path: Path) -> None:
     warned = call(*evaluation(world, tmp_path, "--plausibility", 0.1))
     assert "warning: --plausibility has no effect where α is 0" in warned.err
@@ -247,27 +236,3 @@ def test_several_decoders_in_one_call_give_what_each_gives_alone(
         together, alone = (scores_of(at / run, folder) for at in (tmp_path, tmp_path / "alone"))
         differs = {key for key in {**together, **alone} if together.get(key) != alone.get(key)}
         assert differs <= {"seconds", "timed", "environment"}
-
-
-BEFORE = {"model": "sha256:1", "view": "original", "alpha": 0.5, "max_new_tokens": 64, "subset": None}
-FILE = Path("predictions.jsonl")
-
-
-def test_everything_that_differs_is_named_by_its_option() -> None:
-    now = {**BEFORE, "alpha": 0.7, "subset": "3 a group, seed 0", "prompt_set": "x" * 80}
-    with pytest.raises(UserError) as refused:
-        check_fingerprint(BEFORE, now, FILE)
-    assert refused.value.message.splitlines() == [
-        "predictions.jsonl: was decoded by another model or with other options",
-        "  --alpha: 0.5 → 0.7",
-        "  the subset (--max-samples): none → 3 a group, seed 0",
-        f"  the prompt set: none → {'x' * 60}…",
-    ]
-    check_fingerprint(BEFORE, dict(BEFORE), FILE)
-
-
-def test_the_pass_without_context_may_differ_in_view_and_alpha_but_not_in_the_model() -> None:
-    without = {**BEFORE, "view": "imagined", "alpha": 0.0, "cut_to": 400}
-    check_fingerprint(BEFORE, without, FILE, companion=True)
-    with pytest.raises(UserError, match="the model: sha256:1 → sha256:2"):
-        check_fingerprint(BEFORE, {**without, "model": "sha256:2"}, FILE, companion=True)

@@ -1,7 +1,5 @@
 """Forms of the prompts through `d2e train`, `d2e eval` and `d2e predict`: models without a chat template."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

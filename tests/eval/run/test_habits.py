@@ -1,7 +1,5 @@
 """A model's habits, from scripted answers to questions that are asked without their contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files

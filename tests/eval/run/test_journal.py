@@ -1,7 +1,5 @@
 """What `d2e eval` keeps, what a kill may do to it, and when results are scored again, refused or replaced."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from contextlib import closing

@@ -1,7 +1,5 @@
 """An evaluation killed by SIGKILL resumes, and its results are those of one that was not killed."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`d2e eval --answer likelihood` in this process: what is scored, what is kept, and what cannot be scored."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers to a user's own questions, and evaluation in vLLM."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

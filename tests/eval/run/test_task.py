@@ -1,7 +1,5 @@
 """Tasks as token ids: which view is answered, what is subtracted, and prompts that exceed the model."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows in the published format, written here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 START = "Box 0 contains the cup, Box 1 contains the hat and the pen, Box 2 contains nothing."

@@ -1,7 +1,5 @@
 """One table of all systems, for the tests that go through them: small gold files, and an answer to each line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A tiny model that takes long prompts, and the published files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A model that is always right, in the form that each family of prompts asks for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

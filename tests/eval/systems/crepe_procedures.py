@@ -1,7 +1,5 @@
 """Procedures in CREPE's file format, written for the tests, and an asker that answers by rule."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

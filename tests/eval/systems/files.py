@@ -1,7 +1,5 @@
 """Files written for the tests of systems."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small procedures in the official forms, written for the tests, and the benchmark run with given answers."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path

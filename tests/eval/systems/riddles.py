@@ -1,7 +1,5 @@
 """The smallest benchmark: one label per question."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

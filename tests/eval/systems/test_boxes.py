@@ -1,13 +1,12 @@
 """Boxes: its files, what is right by both rules, scores by hand, and predictions in each form."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.encrypted_zip import write_encrypted
@@ -42,59 +41,13 @@ def generated(folder: Path, variant: Any, form: Any, split: str = "train", count
     return read_questions(save(folder / f"{split}.jsonl", rows), split=split)
 
 
-# Prediction, gold, right officially, right by the corrected rule; officially: what the script says with --zero_shot.
-FEW_SHOT = [
-    ("the hat and the cup", "the cup and the hat", True, True),
-    ("the hat, and the cup", "the cup and the hat", True, True),
-    ("hat and cup", "the cup and the hat", True, True),
-    ("the cup and the hat.", "the cup and the hat", True, True),
-    ("contains the cup", "the cup", True, True),
-    ("the cup and the cup", "the cup", True, True),
-    ("the hat and thecup", "the cup and the hat", True, True),
-    ("the cup", "the cup and the hat", False, False),
-    ("the cup and the hat and the pen", "the cup and the hat", False, False),
-    ("nothing.", "nothing", True, True),
-    ("nothing", "the cup", False, False),
-    ("", "the cup", False, False),
-    ("", "nothing", False, False),
-    (None, "nothing", False, False),
-    ("no objects", "nothing", False, False),
-    # Case, punctuation, articles, blanks and the gold file's word for an empty box count officially.
-    ("THE CUP AND THE HAT", "the cup and the hat", False, True),
-    ("the cup!", "the cup", False, True),
-    ("the the cup", "the cup", True, True),
-    ("a cup", "the cup", False, True),
-    ("the cup,the hat", "the cup and the hat", False, True),
-    ("the  cup and the hat", "the cup and the hat", False, True),
-    ("contains nothing", "nothing", False, True),
-    ("is empty", "nothing", False, True),
-    ("Nothing", "nothing", False, True),
-    ("Box 3 contains the cup", "the cup", False, True),
-    # `the` within a word is taken out of the prediction alone.
-    ("the feather", "the feather", True, True),
-    ("the feather and the cup", "the cup and the feather", False, True),
-    ("the sandbox", "the sandbox", True, True),  # `and` inside a word parts nothing
-    ("the hat and the big car", "the big car and the hat", True, True),
-    ("the car", "the big car", False, False),
-    ("the biscuit in Container A", "the biscuit in Box A", True, False),
-]
-T5 = [
-    ("contains the hat, the cup", "contains the cup and the hat", True, True),
-    ("contains thecup", "contains the cup", True, True),
-    ("the cup", "contains the cup", True, True),
-    ("contains the cup.", "contains the cup", False, True),  # here no full stop is taken away
-    ("is empty", "is empty", True, True),
-    ("contains nothing", "is empty", False, True),
-    ("is empty", "contains the cup", False, False),
-]
+RULES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("prediction", "gold", "official", "corrected", "t5"),
-    [*((*case, False) for case in FEW_SHOT), *((*case, True) for case in T5)],
-)
-def test_the_two_rules(prediction: str | None, gold: str, official: bool, corrected: bool, t5: bool) -> None:
-    assert right_officially(prediction, gold, t5=t5) is official
+@pytest.mark.parametrize("case", [(form, *case) for form, cases in RULES.items() for case in cases])
+def test_the_two_rules(case: tuple[str, str | None, str, bool, bool]) -> None:
+    form, prediction, gold, official, corrected = case
+    assert right_officially(prediction, gold, t5=form == "t5") is official
     assert right(prediction, gold) is corrected
 
 

@@ -151,15 +151,6 @@ def test_yes_and_no_are_scored_by_likelihood(bench: Bench) -> None:
     assert all([option["option"] for option in row["likelihoods"]] == ["yes", "no"] for row in rows)
 
 
-def test_the_imagined_view_can_be_decoded_alone(bench: Bench) -> None:
-    bench.of("crepe").evaluate("prompt=text", "shots=0", "--without-context")
-    assert bench.scores("-prompt=text-shots=0-without-context")["without_context"]
-    by_event: dict[str, set[str]] = {}
-    for row in bench.answers("-prompt=text-shots=0-without-context"):
-        by_event.setdefault(row["id"].rpartition("/")[0], set()).add(row["output"])
-    assert all(len(outputs) == 1 for outputs in by_event.values()), "without steps an event has one prompt"
-
-
 @pytest.mark.parametrize(
     ("system", "options"),
     [
@@ -239,16 +230,6 @@ def test_answers_are_those_of_an_evaluation_with_the_same_prompts(
     outputs = asker(alpha=alpha, without_context=without_context).ask("answers", conversations())
     assert outputs == expected
     assert len(set(outputs)) > 1
-
-
-def test_a_finished_pass_is_read_and_not_decoded_again(asker: Callable[..., Asker], decoded: list[Any]) -> None:
-    first = asker()
-    outputs = [first.ask("one", conversations()), first.ask("two", conversations(4), max_new_tokens=3)]
-    decoded.clear()
-    again = asker()
-    assert [again.ask("one", conversations()), again.ask("two", conversations(4), max_new_tokens=3)] == outputs
-    assert not decoded
-    assert again.records["one"]["engine"] == "transformers"
 
 
 def test_answers_to_other_prompts_are_not_mixed(asker: Callable[..., Asker]) -> None:

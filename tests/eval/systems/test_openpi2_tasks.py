@@ -1,7 +1,5 @@
 """OpenPI2.0's other tasks: runs with scripted answers, clusters, expansion, salience, CREPE, planning, BERTScore."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -30,7 +28,6 @@ from eval.systems.openpi2.clusters import (
     read_predicted_groups,
     score_clusters,
 )
-from eval.systems.openpi2.downstream import StateChange, crepe_entities_file, entities_a_step
 from eval.systems.openpi2.gold import EXPANDED, RANKED, read_official
 from eval.systems.openpi2.planning import (
     OWN_PROCEDURES,
@@ -413,25 +410,6 @@ def test_states_of_crepes_steps_are_asked_in_the_words_of_the_training_rows(tmp_
     states = save(tmp_path / "states.json", json.loads(result.files["entities-all.json"]))
     assert json.loads(states.read_text()) == {"7": {"1": [hot, hot | {"attribute": "cold", "change": "less likely"}]}}
     assert [len(step) for step in read_states(states, read_crepe(file))["7"]] == [2, 0]
-
-
-CHANGES = {
-    "1": [
-        [StateChange("pan", "heat", "cold", "hot", 5), StateChange("room", "noise", "low", "high", 2)],
-        [StateChange("pan", "heat", "hot", "hot", 4)],
-    ]
-}
-
-
-def test_entities_of_a_step_are_counted_once() -> None:
-    assert entities_a_step(CHANGES) == 1.5
-    assert entities_a_step({"1": [[*CHANGES["1"][0], StateChange("pan", "size", "small", "big")]]}) == 2
-    assert entities_a_step({}) == 0
-
-
-def test_a_state_that_stays_is_not_less_likely() -> None:
-    rows = json.loads(crepe_entities_file(CHANGES))["1"]["2"]
-    assert rows == [{"entity": "pan", "attribute": "hot", "change": "more likely"}]
 
 
 DOMAIN = """(define (domain tea)

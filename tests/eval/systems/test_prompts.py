@@ -1,7 +1,5 @@
 """What every benchmark asks, as a snapshot: passes, their limits, and a prompt of each in both views."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Damaged files, wrong options, and predictions that do not fit the gold file, with the message for each."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,13 +1,11 @@
 """Replies of models to the systems: what is read from them, from code to words."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from d2e_sft.data.conversation import prompt_turns
 from data_builders.sources import SOURCES
@@ -31,7 +29,7 @@ from eval.systems.crepe.parse import (
 from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
 from eval.systems.openpi2.clusters import parse_groups
 from eval.systems.openpi2.gold import normalise
-from eval.systems.openpi2.planning import Written, parse_pddl
+from eval.systems.openpi2.planning import parse_pddl
 from eval.systems.openpi2.salience import first_integer
 from eval.systems.openpi2.schemata import parse_schema
 from eval.systems.openpi2.states import parse_change, parse_sentences, parse_states
@@ -43,157 +41,27 @@ from tests.eval.systems.crepe_procedures import BURN, run
 from tests.eval.systems.files import save
 
 ENDLESS = "9" * 5_000
-MOST_OFTEN = """        event.precondition = ("kettle", "hot")
-    def pour(self):
-        event = "I burn my hand."
-        event.precondition = \\
-            ('Kettle', "hot")
-    def wait(self):
-        event.precondition = ("tea", "cold")"""
-DOMAIN, PROBLEM = "(define (domain tea) (:types kettle)) ; a smile :)\n", "(define (problem p) (:goal (full k)))"
-CREPE = [
-    (read_level, "very likely", 3),
-    (read_level, "Likely.", 2),
-    (read_level, "unlikely", 1),
-    (read_level, "It is not very likely", 1),
-    (read_level, "Very unlikely!", 0),
-    (read_level, "Follow up: Is it likely?\nIntermediate answer: likely\nAnswer: very unlikely", 0),
-    (read_level, "Answer: likely\nFollow up: ...\nIntermediate answer: unlikely", 2),
-    (read_level, "Yes.", None),
-    (read_level, "", None),
-    (read_yes_or_no, "Yes.", 1),
-    (read_yes_or_no, "no", 0),
-    (read_yes_or_no, "No, yes would be wrong", 0),
-    (read_yes_or_no, "It is unlikely", 0),
-    (read_yes_or_no, "very likely", 1),
-    (read_yes_or_no, "Nobody", None),
-    (read_change, 'It must be wet. Therefore the likelihood change is "more likely".', MORE),
-    (read_change, 'The likelihood change is "equally likely".\n\nThen the likelihood change is less likely', LESS),
-    (read_change, "It was more likely before. Now less likely", LESS),
-    (read_change, 'the likelihood change is "equally likely". It is not more likely.', EQUALLY),
-    (read_change, "It was more likely before. Now less likely. The likelihood change is", LESS),  # cut off
-    (read_change, 'The likelihood change is "less likely". But then the likelihood change is', LESS),
-    (read_change, "I cannot tell.", None),
-    (read_option, "Options[0]", MORE),
-    (read_option, " Options[ 1 ]", LESS),
-    (read_option, "[2]", EQUALLY),
-    (read_option, '"less likely"', LESS),
-    (read_option, "Options[3]", None),
-    # The answer is the one to the original question.
-    (read_truth, "#1 Is it?\nTrue\nTherefore, the answer to the original question is false.", False),
-    (read_truth, "the answer to the original question is: Yes", True),
-    (read_truth, "#1 Is the answer True?\nyes", None),
-    (
-        lambda reply: read_lettered_levels(reply, 4),
-        "Here:\nStep 1: (A) very likely\n- step 2: (C)\nStep 4: unlikely\nStep 2: (A)\nStep 9: (A)",
-        [3, 1, None, 1],
-    ),
-    (
-        lambda reply: read_lettered_levels(reply, 4),
-        f"Step {ENDLESS}: (A) very likely\nStep 2: (B) likely",
-        [None, 2, None, None],
-    ),
-    # The most frequent precondition counts, and of several the first.
-    (most_frequent, MOST_OFTEN, ("kettle", "hot")),
-    (most_frequent, 'precondition = ("tea", "cold")\nprecondition = ("kettle", "hot")', ("tea", "cold")),
-    (most_frequent, 'precondition = ("the cook\'s hand", "bare")', ("the cook's hand", "bare")),
-    (most_frequent, 'event.precondition = "hot"', None),
-    (clause, "The tea is cold.", "the tea is cold"),
-    (clause, "I’m late.", "I’m late"),
-    (clause, "“Stop” is said.", "“Stop” is said"),
-    (clause, "TV is on. ", "TV is on"),
-    (clause, "A tit moves in.", "a tit moves in"),
-]
-WIQA_REPLIES = [
-    (lambda reply: WIQA.read_answer(reply, None), reply, answer)
-    for reply, answer in (
-        ("The effect is less, not more.", "less"),
-        ("No effect.", "no_effect"),
-        ("no_effect", "no_effect"),
-        ("It does not affect it.", "no_effect"),
-        ("Rain is more likely here. Answer: less", "less"),
-        ("(B)", "less"),
-        ("C. because", "no_effect"),
-        ("Because of rain", None),
-        ("moreover", None),
-    )
-]
-# The official names of labels, and the first word of the lexicon, which decides.
-WIQA_NAMES = [
-    *((label_of, name, "more") for name in ("RESULTS_IN", "correct effect", "+", "MORE")),
-    *((label_of, name, "less") for name in ("opposite", "NOT_RESULTS_IN", "-", "b")),
-    *((label_of, name, "no_effect") for name in ("NO_EFFECT", "no effect", "none")),
-    (label_of, "moreover", None),
-    (polarity_of, "more rain", 1),
-    (polarity_of, "FEWER bees, more honey", -1),
-    (polarity_of, "there is no rain", -1),
-    (polarity_of, "dark clouds", None),
-]
-BOXES = [
-    (contents_of, "the cup, the hat and the Flav-R-Straw.", {"cup", "hat", "Flav-R-Straw"}),
-    *((in_words_of_t5, text, "is empty") for text in ("nothing.", "is empty", "contains nothing")),
-    *((in_words_of_t5, text, "contains the cup") for text in ("the cup.", "contains the cup")),
-    (
-        lambda reply: read_all(reply, ["Box 0", "Box 1", "Box 2", "Box 10", "Box 3"]),
-        "Box 0 contains the cup, the hat and the pen, Box 1 contains nothing, Box 2 is empty, and Box 10 contains x.",
-        ["the cup, the hat and the pen", "nothing", "is empty", "x", None],
-    ),
-    (
-        lambda reply: read_all(reply, ["Box 0", "Box 1"]),  # the first mention counts
-        "Box 0 contains the cup.\nBox 1 contains the hat.\nBox 0 contains the pen.",
-        ["the cup", "the hat"],
-    ),
-    (lambda reply: read_one(reply, "Box 1"), "Box 1 contains the hat.", "the hat"),
-    (lambda reply: read_one(reply, "Box 1"), "the hat\nand more", "the hat"),
-    (lambda reply: read_one(reply, "Box 1"), "Box 2 contains the hat.", None),  # it may not name another box
-    (lambda reply: read_one(reply, "Box 1"), "  \n", None),
-]
-OPENPI2 = [
-    # A schema is split at closing brackets.
-    (parse_schema, "eggs (shape), flour (color,location), ", {"eggs": ["shape"], "flour": ["color", "location"]}),
-    (parse_schema, "eggs (shape).", {"eggs": ["shape"]}),
-    (parse_schema, "eggs (shape), eggs (size)", {"eggs": ["shape", "size"]}),
-    (parse_schema, "eggs, flour", {}),
-    (parse_schema, "eggs ()", {}),
-    (parse_schema, "pan (heat), and the lid", {"pan": ["heat"]}),
-    # One leading article is stripped.
-    *((normalise, name, bare) for name, bare in (("The Kettle", "kettle"), ("a the cup", "the cup"), ("an a", "a"))),
-    (normalise, "anise", "anise"),
-    (parse_states, " cool before and hot afterwards. ", ("cool", "hot")),
-    (parse_states, "cool before and hot after it", ("cool", "hot")),
-    (parse_states, "Sure!\nBefore: in the pan\nAfter: on the plate\n", ("in the pan", "on the plate")),
-    (parse_states, "It gets hot.", ("Error", "Error")),
-    (
-        parse_sentences,
-        "- heat of pan was low\n  - size of egg was big",
-        ["heat of pan was low", "size of egg was big"],
-    ),
-    (parse_sentences, "", [""]),  # as officially, where it is part of every gold sentence
-    (parse_change, "heat of pan was low before and high after", ("pan", "heat", "low", "high")),
-    (
-        parse_change,
-        "color of the eggs were white before and brown afterwards.",
-        ("the eggs", "color", "white", "brown"),
-    ),
-    (parse_change, "the pan gets hot", None),
-    (parse_change, "heat of pan was low before", None),
-    (parse_groups, "The groups are:\n- ['a', \"b's\"]\n- ['c']", [("a", "b's"), ("c",)]),
-    (parse_groups, "['a', 'b'],\n['c'", [("a", "b"), ("c",)]),
-    (parse_groups, "- ['a', 'b", [("a", "b")]),
-    (parse_groups, "- [a, b]\nnothing\n- [1, 2]\n- []", []),
-    # Salience is the first integer, or 1.
-    *((first_integer, reply, number) for reply, number in (("4 - it matters", 4), ("Pan: 35", 35), ("much", 1))),
-    (parse_pddl, f"Here:\n```pddl\n{DOMAIN}\n```\n{PROBLEM} Done (really).", (DOMAIN.partition(" ;")[0], PROBLEM)),
-    (parse_pddl, "(DEFINE (Domain x))", ("(DEFINE (Domain x))", "")),
-    (parse_pddl, "( define ( problem x ) (:init", ("", "( define ( problem x ) (:init")),
-    (parse_pddl, "I cannot.", ("", "")),
-]
+PLAIN = (
+    read_level, read_yes_or_no, read_change, read_option, read_truth, most_frequent, clause, label_of, polarity_of,
+    in_words_of_t5, parse_schema, normalise, parse_states, parse_sentences, parse_change, parse_groups, first_integer,
+)  # fmt: skip
+READERS: Any = {
+    **{reader.__name__: reader for reader in PLAIN},
+    "read_lettered_levels": lambda reply: read_lettered_levels(reply.replace("ENDLESS", "9" * 5_000), 4),
+    "read_answer": lambda reply: WIQA.read_answer(reply, None),  # type: ignore[arg-type]
+    "read_all of five": lambda reply: read_all(reply, ["Box 0", "Box 1", "Box 2", "Box 10", "Box 3"]),
+    "read_all of two": lambda reply: read_all(reply, ["Box 0", "Box 1"]),
+    "read_one": lambda reply: read_one(reply, "Box 1"),
+    "contents_of": lambda reply: sorted(contents_of(reply)),
+    "parse_pddl": lambda reply: [*vars(parse_pddl(reply)).values()],
+}
+REPLIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+CASES = [(name, *case) for name, cases in REPLIES.items() for case in cases]
 
 
-@pytest.mark.parametrize(("reader", "reply", "expected"), [*CREPE, *WIQA_REPLIES, *WIQA_NAMES, *BOXES, *OPENPI2])
-def test_a_reply_is_read(reader: Callable[[str], Any], reply: str, expected: Any) -> None:
-    found = reader(reply)
-    assert ((found.domain, found.problem) if isinstance(found, Written) else found) == expected
+@pytest.mark.parametrize(("reader", "reply", "expected"), CASES)
+def test_a_reply_is_read(reader: str, reply: str, expected: Any) -> None:
+    assert json.loads(json.dumps(READERS[reader](reply))) == expected
 
 
 PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
@@ -265,14 +133,6 @@ def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:
     assert result.scores["unparsed"]["pairs"] == 1
 
 
-def test_levels_are_compared_step_by_step(tmp_path: Path) -> None:
-    replies = {"3/event0": "Step 1: (C) not very likely\nStep 2: (B)\nStep 3: very unlikely"}
-    result, _ = run(tmp_path, lambda chat: replies.get(chat.id, ""), prompt="text_at_once")
-    assert result.scores["unparsed"]["pairs"] == 5
-    # Gold of event 0 is more, equally, less; predicted are equally, more, less.
-    assert result.scores["confusion"] == [[3, 0, 1], [1, 1, 0], [2, 0, 0]]
-
-
 def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
     def repeat(chat: TaskItem) -> str:
         before = "\n".join(message["content"] for message in chat.messages[1:])
@@ -304,9 +164,6 @@ def test_a_trained_model_is_asked_as_trained(tmp_path: Path) -> None:
     chat = asker.passes[0][1][0]
     row = prompt_turns(source.prompt, source.system, f"Is it more likely that {BURN.removesuffix('.')}?")
     assert (chat.messages, chat.imagined) == (row.messages("Boil the water."), row.messages(""))
-
-
-ENDLESS_CREPE_REPLIES = "9" * 5_000
 
 
 @pytest.mark.parametrize(
@@ -371,7 +228,7 @@ def change(event: str, label: str) -> str:
         # The official reading takes one digit of an event's number.
         ("def a(self):\n" + change("11", "more"), "official", [[None, MORE]]),
         ("def a(self):\n" + change("11", "more"), "lenient", [[None, None]]),
-        ("def a(self):\n" + change(ENDLESS_CREPE_REPLIES, "more"), "lenient", [[None, None]]),
+        ("def a(self):\n" + change(ENDLESS, "more"), "lenient", [[None, None]]),
         # The lenient reading takes other quotes and spaces.
         ("def a(self):\n  self.event0.change='less likely'", "lenient", [[LESS, None]]),
         ("def a(self):\n  self.event0.change='less likely'", "official", [[None, None]]),

@@ -1,7 +1,5 @@
 """The skeleton of benchmarks with a scorer, and rows that are scored by it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, ClassVar

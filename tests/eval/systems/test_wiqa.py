@@ -1,7 +1,5 @@
 """WIQA: graphs and their questions, replies, scores and explanations by hand, and the trained baselines."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Questions and influence graphs in WIQA's file formats, written for the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
