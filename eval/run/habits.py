@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from d2e_sft.data.built import TAG
 from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
@@ -34,7 +34,6 @@ from eval.score.predictions import Prediction, refuse_edited
 from eval.score.scoring import score_likelihoods, score_output
 
 Confidence = Literal["probability", "agreement"]
-CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 _TEMPERATURE = 1.0  # for drawn answers
 _DRAWN = 8
 _LONGEST = 8  # words of an answer that is never too long

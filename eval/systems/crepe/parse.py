@@ -55,39 +55,31 @@ def read_likely(reply: str) -> int | None:
     return None if level is None else int(level >= LIKELY)
 
 
-def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> EventLabels:
-    """Return labels from likelihoods after each step, compared as in the official scripts.
+def changes_of(levels: Sequence[int | None], likely: int | None = None) -> EventLabels:
+    """Return labels from likelihoods at the start and after each step, compared with the last readable one.
 
-    The first step is no change, because nothing comes before it. An unreadable likelihood repeats the last one; if
-    the first is unreadable, the first readable one counts as a change. `likely` is the least level that is likely.
+    Without one, a step has no label, or with `likely`, the least level that is likely, it counts as a change.
     """
     labels: EventLabels = []
-    before: int | None = None
-    for step, level in enumerate(levels):
+    before, *later = levels or [None]
+    for level in later:
         if level is None:
             labels.append(None)
-            continue
-        if step == 0 or level == before:
-            labels.append(EQUALLY)
         elif before is None:
-            labels.append(MORE if level >= likely else LESS)
-        else:
-            labels.append(MORE if level > before else LESS)
-        before = level
-    return labels
-
-
-def changes_of(levels: Sequence[int | None]) -> EventLabels:
-    """Return labels from likelihoods at the start and after each step, compared with the last readable one."""
-    labels: EventLabels = []
-    before = levels[0] if levels else None
-    for level in levels[1:]:
-        if level is None or before is None:
-            labels.append(None)
+            labels.append(None if likely is None else MORE if level >= likely else LESS)
         else:
             labels.append(EQUALLY if level == before else MORE if level > before else LESS)
         before = before if level is None else level
     return labels
+
+
+def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> EventLabels:
+    """Return labels from likelihoods after each step, compared as in the official scripts.
+
+    The first step is no change, because nothing comes before it. If it is unreadable, the first readable one counts
+    as a change.
+    """
+    return [None if level is None else EQUALLY for level in levels[:1]] + changes_of(levels, likely)
 
 
 def read_truth(reply: str) -> bool | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from d2e_sft.data.chat_template import CUED, Continuation, Messages
 from eval.run.task import TaskItem
@@ -76,13 +76,6 @@ class Demonstration(BaseModel):
     goal: str
     steps: list[str]
     events: list[DemonstrationEvent]
-
-    @model_validator(mode="after")
-    def _a_state_for_the_start_and_each_step(self) -> Demonstration:
-        for event in self.events:
-            if len(event.holds) != len(self.steps) + 1:
-                raise ValueError(f"{event.event}: {len(event.holds)} states; expected {len(self.steps) + 1}")
-        return self
 
     @property
     def entity_changes(self) -> list[list[EntityChange]]:

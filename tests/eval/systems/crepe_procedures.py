@@ -8,7 +8,7 @@ from typing import Any
 from eval.run.task import TaskItem
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.crepe.benchmark import CREPE, CrepeOptions
-from tests.eval.systems.files import save
+from tests.eval.systems.files import OFFICIAL, save
 from tests.factories import ScriptedAsker
 
 Row = dict[str, str]
@@ -26,28 +26,9 @@ def entity(name: str, attribute: str, change: str) -> Row:
     return {"type": "entity", "entity": name, "attribute": attribute, "change": change}
 
 
-BURN, COLD = "I burn my hand on the kettle.", "The tea is cold."
-TEA = {
-    "goal": "Make tea",
-    "steps": [
-        [{"step": "Start."}],
-        [step("Boil the water. "), entity("the kettle", "hot", "more likely"), event(BURN, "more likely")],
-        [step("Pour it on the leaves.")],
-        [
-            step("Wait an hour."),
-            entity("the kettle", "hot", "less likely"),
-            event(BURN, "less likely"),
-            entity("the tea", "hot", "less likely"),
-            event(COLD, "more likely"),
-        ],
-    ],
-}
-DARK = "I find the door without a lamp."
-LAMP = {
-    "goal": "Light the lamp",
-    "steps": [[step("Start.")], [step("Close the curtains."), event(DARK, "less likely")], [step("Flip the switch.")]],
-}
-GOLD = {"3": TEA, "5": LAMP}
+BURN, COLD, DARK = "I burn my hand on the kettle.", "The tea is cold.", "I find the door without a lamp."
+GOLD: dict[str, Any] = OFFICIAL["crepe"]
+TEA, LAMP = GOLD.values()
 # [step][event], as the official scorer numbers labels.
 LABELS = {"3": [[2, 0], [0, 0], [1, 2]], "5": [[1], [0]]}
 

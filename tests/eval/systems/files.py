@@ -1,9 +1,13 @@
-"""Files written for the tests of systems."""
+"""Files of the systems, small and in their official forms, written for the tests."""
 
 import csv
 import json
 from pathlib import Path
 from typing import Any
+
+import yaml
+
+OFFICIAL: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gold.yaml").read_text(encoding="utf-8"))
 
 
 def save(path: Path, content: Any) -> Path:

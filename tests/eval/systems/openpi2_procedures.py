@@ -13,59 +13,13 @@ from eval.systems.benchmark import BenchmarkCall, BenchmarkResult, parse_options
 from eval.systems.openpi2.benchmark import OPENPI2
 from eval.systems.openpi2.gold import EXPANDED, RANKED
 from eval.systems.openpi2.task import ScorerOptions
-from tests.eval.systems.files import save
+from tests.eval.systems.files import OFFICIAL, save
 from tests.factories import ScriptedAsker
-
-
-def change(attribute: str, before: str, after: str) -> dict[str, Any]:
-    return {"attribute": attribute, "before": before, "after": after, "saliency": 0.5}
-
-
-def _procedure(goal: str, steps: list[str], states: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"goal": goal, "steps": steps, "topics": "Food", "image_urls": ["" for _ in steps], "states": states}
-
-
-def _state(entity: str, *steps: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"entity": entity, "answers": {f"step{place}": changes for place, changes in enumerate(steps, start=1)}}
-
-
-def _names(kind: str, mentions: list[str], more: list[str]) -> dict[str, Any]:
-    both = [*mentions, *more]
-    return {f"{kind}_cluster": mentions, f"{kind}_overgenerate": more, f"{kind}_cluster_combined": both}
-
-
-def _cluster(mentions: list[str], more: list[str], **attributes: tuple[list[str], list[str]]) -> dict[str, Any]:
-    own = {name: _names("attribute", *names) for name, names in attributes.items()}
-    return {**_names("entity", mentions, more), "attribute_cluster": own}
-
-
-# Step 1 heats water and kettle, step 2 changes the tea alone.
-TEA = _procedure(
-    "Brew Tea",
-    ["Heat water in the kettle.", "Pour it over the leaves."],
-    [
-        _state("water", [change("temperature", "cold | cool", "hot"), change("place", "tap", "kettle")], []),
-        _state("kettle", [change("temperature", "cold", "hot")], []),
-        _state("tea", [], [change("existence", "absent", "brewed | made")]),
-    ],
-)
-TEA_CLUSTERS = {
-    "water": _cluster(
-        ["water", "the liquid"],
-        ["H2O"],
-        temperature=(["temperature", "heat"], ["warmth"]),
-        place=(["place", "location"], []),
-    ),
-    "kettle": _cluster(["kettle"], ["pot"], temperature=(["temperature"], [])),
-    "tea": _cluster(["tea"], [], existence=(["existence"], ["presence"])),
-}
-NAP = _procedure("Take a Nap", ["Lie down."], [_state("you", [change("posture", "standing", "lying")])])
-NAP_CLUSTERS = {"you": _cluster(["you"], [], posture=(["posture"], []))}
 
 
 def expanded() -> dict[str, Any]:
     """The content of a file of clusters with paraphrases."""
-    return copy.deepcopy({"1": {**TEA, "clusters": TEA_CLUSTERS}, "2": {**NAP, "clusters": NAP_CLUSTERS}})
+    return copy.deepcopy(OFFICIAL["openpi2"])
 
 
 def clustered() -> dict[str, Any]:
@@ -82,7 +36,9 @@ def clustered() -> dict[str, Any]:
 
 def ranked() -> dict[str, Any]:
     """The ranked form: mentions instead of canonical names, no clusters."""
-    content = copy.deepcopy({"1": TEA, "2": NAP})
+    content = expanded()
+    for procedure in content.values():
+        del procedure["clusters"]
     content["1"]["states"][0]["entity"] = "water | the liquid"
     return content
 
@@ -90,13 +46,14 @@ def ranked() -> dict[str, Any]:
 def judged(values: dict[str, tuple[int, list[int]]], *, predicted: bool = False) -> dict[str, Any]:
     """Salience of the tea's entities: of the procedure, and of each step."""
     suffix = "_pred" * predicted
-    content = {"1": copy.deepcopy(TEA)}
-    for state in content["1"]["states"]:
+    tea = expanded()["1"]
+    del tea["clusters"]
+    for state in tea["states"]:
         overall, steps = values[state["entity"]]
         state[f"global_salience{suffix}"] = str(overall) if predicted else overall
         for value, (name, changes) in zip(steps, list(state["answers"].items()), strict=True):
             state["answers"][name] = {"votes": 3, "states": changes, f"local_salience{suffix}": value}
-    return content
+    return {"1": tea}
 
 
 def save_official(folder: Path) -> Path:

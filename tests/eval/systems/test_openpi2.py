@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.gold import (
@@ -19,7 +20,7 @@ from eval.systems.openpi2.gold import (
     read_procedures,
     sentence,
 )
-from eval.systems.openpi2.schemata import Figures, Schemata, gold_statistics, score_schemata
+from eval.systems.openpi2.schemata import Schemata, gold_statistics, score_schemata
 from eval.systems.openpi2.states import (
     Complete,
     StatePair,
@@ -66,70 +67,27 @@ def test_the_three_forms_have_one_shape(tmp_path: Path) -> None:
     )
 
 
-def counts(figures: PrecisionRecall) -> tuple[int, int, int, int]:
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+RULES = {"official": True, "corrected": False}
+
+
+def counts(figures: PrecisionRecall) -> list[int]:
     """Right of predicted, found of gold."""
-    return figures.predicted_right, figures.predicted, figures.gold_found, figures.gold
+    return [figures.predicted_right, figures.predicted, figures.gold_found, figures.gold]
 
 
-def both(gold: dict[str, Procedure], steps: list[dict[str, list[str]]], *, expanded: bool = False) -> list[Figures]:
-    """Return the official and the corrected figures."""
-    return [score_schemata(gold["1"], steps, expanded=expanded, official=official) for official in (True, False)]
+@pytest.mark.parametrize("case", CASES["schemata"], ids=lambda case: case["why"])
+def test_schemata_of_hand_worked_predictions(gold: dict[str, Procedure], case: dict[str, Any]) -> None:
+    for rule, official in RULES.items():
+        expanded = case.get("expanded", False)
+        figures = score_schemata(gold["1"], case["said"], expanded=expanded, official=official)
+        assert {level: counts(figures[level]) for level in case[rule]} == case[rule]
 
 
-def test_a_plain_prediction_is_counted_alike(gold: dict[str, Procedure]) -> None:
-    steps = [{"water": ["temperature"], "spoon": ["size"]}, {"tea": ["existence"]}]
-    official, corrected = both(gold, steps)
-    for scores in (official, corrected):
-        assert counts(scores["entities_global"]) == (2, 3, 2, 3)
-        assert counts(scores["attributes_global"]) == (2, 3, 2, 4)
-        assert counts(scores["entities_local"]) == (2, 3, 2, 3)
-    assert official["entities_global"].f1 == pytest.approx(2 / 3)
-    # Officially each gold change of a step counts once for each entity predicted there: (2 + 1) · 2 + 1 · 1.
-    assert counts(official["attributes_local"]) == (2, 3, 2, 7)
-    assert counts(corrected["attributes_local"]) == (2, 3, 2, 4)
-
-
-def test_officially_a_prediction_is_normalised_for_precision_alone(gold: dict[str, Procedure]) -> None:
-    official, corrected = both(gold, [{"The Water": ["Temperature"]}, {}])
-    assert counts(official["entities_global"]) == (1, 1, 0, 3)
-    assert counts(official["entities_local"]) == (1, 1, 0, 3)
-    assert counts(official["attributes_global"]) == (1, 1, 0, 4)
-    assert counts(corrected["entities_global"]) == (1, 1, 1, 3)
-    assert counts(corrected["attributes_local"]) == (1, 1, 1, 4)
-
-
-def test_officially_an_attribute_is_found_anew_in_every_step(gold: dict[str, Procedure]) -> None:
-    official, corrected = both(gold, [{"water": ["heat"]}, {"water": ["temperature"]}])
-    assert official["attributes_global"].gold_found == 2
-    assert corrected["attributes_global"].gold_found == 1
-
-
-def test_officially_a_match_counts_until_its_canonical_pair_is_predicted(gold: dict[str, Procedure]) -> None:
-    paraphrase_first, _ = both(gold, [{"water": ["heat", "temperature"]}, {}])
-    canonical_first, corrected = both(gold, [{"water": ["temperature", "heat"]}, {}])
-    assert counts(paraphrase_first["attributes_global"])[:2] == (2, 2)
-    assert counts(canonical_first["attributes_global"])[:2] == (1, 2)
-    assert counts(corrected["attributes_global"])[:2] == (2, 2)
-    # The same paraphrase again is no new prediction, yet right a second time.
-    again, corrected = both(gold, [{"water": ["heat"]}, {"water": ["heat"]}])
-    assert counts(again["attributes_global"])[:2] == (2, 1)
-    assert counts(corrected["attributes_global"])[:2] == (1, 1)
-
-
-def test_locally_two_names_of_one_entity_find_it_twice_officially(gold: dict[str, Procedure]) -> None:
-    official, corrected = both(gold, [{"water": ["temperature"], "liquid": ["heat"]}, {}])
-    assert official["entities_local"].gold_found == 2
-    assert corrected["entities_local"].gold_found == 1
-    assert corrected["attributes_local"].gold_found == 1
-
-
-def test_paraphrases_count_with_expansion(gold: dict[str, Procedure]) -> None:
-    steps = [{"H2O": ["warmth"]}, {"tea": ["presence"]}]
-    plain, _ = both(gold, steps)
-    official, corrected = both(gold, steps, expanded=True)
-    assert plain["attributes_global"].predicted_right == 0
-    assert counts(official["attributes_global"]) == (2, 2, 1, 4)
-    assert counts(corrected["attributes_global"]) == (2, 2, 2, 4), "officially the capitals of H2O are lost"
+@pytest.mark.parametrize("case", CASES["sentences"], ids=lambda case: case["why"])
+def test_sentences_of_hand_worked_predictions(gold: dict[str, Procedure], case: dict[str, Any]) -> None:
+    for rule, official in RULES.items():
+        assert counts(score_sentences(gold["1"], case["said"], expanded=False, official=official)) == case[rule]
 
 
 def test_bertscore_takes_the_best_of_a_cluster(gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,27 +268,6 @@ def test_gold_sentences_are_every_name_of_the_clusters(gold: dict[str, Procedure
     assert "heat of the liquid was cold before and hot after" in first[0]
     assert len(gold_sentences(gold["1"], expanded=True)[0][0]) == 3 * 3 + 3 * 2
     assert second == [["existence of tea was absent before and brewed after"]]
-
-
-def sentences_of(gold: dict[str, Procedure], predicted: Any) -> list[PrecisionRecall]:
-    """Return the official and the corrected figures."""
-    return [score_sentences(gold["1"], predicted["1"], expanded=False, official=rule) for rule in (True, False)]
-
-
-def test_officially_any_part_of_a_gold_sentence_is_right(gold: dict[str, Procedure]) -> None:
-    predicted = {"1": [["", "of water was", "heat of water was cold before and hot after"], ["the tea is ready"]]}
-    official, corrected = sentences_of(gold, predicted)
-    assert (official.predicted_right, official.predicted) == (3, 4)
-    assert (official.gold_found, official.gold) == (1, 3), "all three fit water, which is the first that holds them"
-    assert (corrected.predicted_right, corrected.predicted, corrected.gold_found) == (1, 3, 1)
-
-
-def test_the_corrected_score_takes_any_state_once(gold: dict[str, Procedure]) -> None:
-    said = sentence("temperature", "water", "cool", "hot")
-    predicted = {"1": [[said, said.capitalize() + "."], []]}
-    official, corrected = sentences_of(gold, predicted)
-    assert official.predicted_right == 0
-    assert (corrected.predicted_right, corrected.predicted, corrected.gold_found) == (1, 1, 1)
 
 
 def test_complete_bertscore_is_a_steps_best(gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch) -> None:

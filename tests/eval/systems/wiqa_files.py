@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from eval.systems.wiqa.benchmark import WIQA, WiqaScoreOptions
 from eval.systems.wiqa.gold import WiqaQuestion
 from eval.systems.wiqa.graphs import Graph, read_graphs
-from tests.eval.systems.files import save
+from tests.eval.systems.files import OFFICIAL, save
 
 STEPS = ["Rain falls on the hill", "Water runs down the hill", "The pond fills", ""]
 
@@ -48,39 +48,7 @@ QUESTIONS = [
     question("q6", "a moth sits on a leaf", "more rain", "no_effect", "OUTOFPARA_DISTRACTOR", 0),
 ]
 
-GRAPH = {
-    "graph_id": "7",
-    "para_id": "31",
-    "prompt": "How does a pond fill?",
-    "paragraph": "Rain falls on the hill. Water runs down the hill. The pond fills.",
-    "Z": ["dark clouds"],
-    "V": ["a long drought", "strong sunshine"],
-    "X": "more rain",
-    "Y": ["more water on the hill", "wetter slopes"],
-    "W": ["less water on the hill"],
-    "U": ["the hill is covered"],
-    "para_outcome": "fuller pond",
-    "para_outcome_accelerate": "A FULLER pond?",
-    "para_outcome_decelerate": ["a drier pond"],
-    "Y_affects_outcome": "more",
-    "Y_is_outcome": "",
-}
-# The paragraph of another process, whose Y hinders the outcome, and without a W.
-OTHER = {
-    **GRAPH,
-    "graph_id": 8,
-    "para_id": "32",
-    "paragraph": "Moths lay eggs. Caterpillars eat leaves.",
-    "Z": ["a mild winter"],
-    "V": [],
-    "X": "more moths",
-    "Y": "more eaten leaves",
-    "W": [],
-    "U": ["birds arrive"],
-    "para_outcome_accelerate": "greener trees",
-    "para_outcome_decelerate": "barer trees",
-    "Y_affects_outcome": "d",
-}
+GRAPH, OTHER = OFFICIAL["wiqa_graphs"]
 
 
 def read_questions(path: Path) -> Sequence[WiqaQuestion]:
