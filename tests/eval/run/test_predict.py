@@ -19,7 +19,7 @@ from d2e_sft.decoding import DecodingConfig, OptionScore, Output, PromptPair, fi
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
-from eval.run import passes as module
+from eval.run import passes
 from eval.run.evaluate import evaluate_model
 from eval.run.options import EvalOptions
 from eval.run.predict import Answered, predict, trained_relation, write_answers
@@ -102,36 +102,19 @@ def test_the_outputs_are_those_of_an_evaluation_of_the_same_rows(tmp_path: Path,
     assert {row["format"] for row in expected} > {"qa"}, "several formats in one file"
 
 
-def test_a_call_resumes_with_equal_options_only(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_call_is_read_again_with_equal_options_only(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, out = written(tmp_path, ".jsonl"), tmp_path / "answers.jsonl"
-    run(model, file, tmp_path / "whole.jsonl")
-    real = module.make_engine
-
-    def broken(*arguments: Any) -> Any:
-        engine = real(*arguments)
-        generate = engine.generate
-
-        def stops(pairs: Any, decoding: Any) -> Iterator[Any]:
-            yield from generate(pairs[:3], decoding)
-            raise UserError("the machine was switched off")
-
-        engine.generate = stops  # type: ignore[method-assign]
-        return engine
-
-    monkeypatch.setattr(module, "make_engine", broken)
-    with pytest.raises(UserError, match="3 of 6 answers are kept"):
-        run(model, file, out)
-    assert not out.exists()
-    monkeypatch.setattr(module, "make_engine", real)
+    run(model, file, out)
+    whole = out.read_bytes()
+    out.unlink()
     with pytest.raises(UserError, match=r"--alpha: 0.5 → 0.9"):
         run(model, file, out, EvalOptions(alpha=0.9, max_new_tokens=6, batch_size=3))
-    answered = run(model, file, out)
-    assert answered.record["resumed"] == 3
-    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    monkeypatch.setattr(module, "make_engine", None)  # a finished call decodes nothing again
-    out.unlink()
-    run(model, file, out)
-    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert not out.exists()
+    monkeypatch.setattr(passes, "make_engine", None)  # nothing is decoded again
+    assert run(model, file, out).record["engine"] == "transformers"
+    assert out.read_bytes() == whole
 
 
 def test_options_are_scored_and_several_answers_kept_apart(tmp_path: Path, model: str) -> None:

@@ -1,7 +1,5 @@
 """The systems from the command line to scores, and how a model is asked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +23,7 @@ from eval.systems.reading import read_json_lines
 from tests.command import call, d2e, refusal_of
 from tests.eval.systems.cases import CASES, save_gold
 from tests.eval.systems.files import save
-from tests.factories import bench_rows
+from tests.factories import bench_rows, predictions, scores_of
 from tests.tiny import save_tiny_model
 
 LIKELIHOOD = ("--answer", "likelihood")
@@ -35,9 +33,9 @@ class Bench:
     """A system's data and run folder; calls commands and reads what they leave."""
 
     def __init__(self, folder: Path, model: Path) -> None:
-        self.folder, self.model, self.system = folder, model, ""
+        self.folder, self.model, self.system, self.run = folder, model, "", folder / "run"
 
-    def of(self, system: str) -> Bench:
+    def of(self, system: str) -> "Bench":
         """Use this system."""
         self.system, self.data = system, self.folder / "data" / system
         for name in CASES:
@@ -47,7 +45,7 @@ class Bench:
 
     def evaluate(self, *options: str, status: int = 0) -> str:
         """Run `d2e eval` with options (`NAME=VALUE` for `--set`), and return what it prints."""
-        where = ["--bench", self.system, "--data", self.data, "--out", self.folder / "run"]
+        where = ["--bench", self.system, "--data", self.data, "--out", self.run]
         where += [] if "likelihood" in options else ["--max-new-tokens", "4"]
         called = call("eval", self.model, *where, *_set(options))
         assert called.status == status, called.err
@@ -55,26 +53,12 @@ class Bench:
 
     def score(self, *options: str, predictions: Path | None = None) -> tuple[dict[str, Any], str]:
         """Run `d2e score` and return the scores and what it prints to stderr."""
-        files = ("--predictions", predictions or self.folder / "run", "--gold", self.data)
+        files = ("--predictions", predictions or self.run, "--gold", self.data)
         called = call("score", self.system, *files, "--json", "-", *_set(options))
         return json.loads(called.out), called.err
 
-    def refusal(self, *options: str) -> str:
-        """Return the error of `d2e score`."""
-        files = ("--predictions", self.folder / "run", "--gold", self.data)
-        return refusal_of("score", self.system, *files, *_set(options))
-
-    def results(self, variant: str = "") -> Path:
-        """Return the folder of results."""
-        return self.folder / "run" / "eval" / f"{self.system}{variant}"
-
     def scores(self, variant: str = "") -> dict[str, Any]:
-        """Return the content of `scores.json`."""
-        return json.loads((self.results(variant) / "scores.json").read_text(encoding="utf-8"))
-
-    def answers(self, variant: str = "") -> list[dict[str, Any]]:
-        """Return the lines of the pass `answers`."""
-        return [json.loads(line) for line in (self.results(variant) / "answers.jsonl").read_text().splitlines()]
+        return scores_of(self.run, f"{self.system}{variant}")
 
 
 def _set(options: tuple[str, ...]) -> list[str]:
@@ -122,7 +106,8 @@ def test_a_run_leaves_predictions_that_score_the_same(
     scores = bench.scores(variant)
     assert (scores["system"], "password" in scores["options"]) == (system, False)
     for name, option in files.items():
-        again, told = bench.score(*filter(None, [option]), predictions=bench.results(variant) / name if name else None)
+        file = bench.run / "eval" / f"{system}{variant}" / name if name else None
+        again, told = bench.score(*filter(None, [option]), predictions=file)
         shared = again.keys() & scores.keys()
         assert len(shared) >= 2
         assert {key: again[key] for key in shared} == {key: scores[key] for key in shared}
@@ -133,7 +118,7 @@ def test_another_subset_is_refused_and_a_subset_is_scored_by_its_own_procedures(
     options = ("prompt=text", "shots=0")
     bench.of("crepe").evaluate(*options, "--max-samples", "1")
     assert bench.scores("-prompt=text-shots=0")["counts"]["procedures"] == 1
-    assert "--set missing=leave_out" in bench.refusal()
+    assert "--set missing=leave_out" in refusal_of("score", "crepe", bench.run, "--gold", bench.data)
     assert bench.score("missing=leave_out")[0]["macro_f1"] == bench.scores("-prompt=text-shots=0")["macro_f1"]
     error = bench.evaluate(*options, status=1)
     assert "prompts (--max-samples 1 --seed 0) → " in error
@@ -146,7 +131,7 @@ def test_another_subset_is_refused_and_a_subset_is_scored_by_its_own_procedures(
 def test_yes_and_no_are_scored_by_likelihood(bench: Bench) -> None:
     bench.of("crepe").evaluate("prompt=yes_no", "--alpha", "0.5", *LIKELIHOOD)
     assert bench.scores("-prompt=yes_no-likelihood")["unparsed"]["pairs"] == 0
-    rows = bench.answers("-prompt=yes_no-likelihood")
+    rows = predictions(bench.run, "crepe-prompt=yes_no-likelihood", "answers")
     assert len(rows) == 8
     assert all([option["option"] for option in row["likelihoods"]] == ["yes", "no"] for row in rows)
 

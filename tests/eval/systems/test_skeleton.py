@@ -168,27 +168,6 @@ def test_gold_answers_in_a_template_are_perfect(tmp_path: Path, case: str, endin
         }  # fmt: skip
 
 
-def test_openpi_lists_are_the_official_form_line_by_line(tmp_path: Path) -> None:
-    official = {
-        "schemata": {
-            "1": [{"water": ["temperature", "place"], "kettle": ["temperature"]}, {"tea": ["existence"]}],
-            "2": [{}],
-        },
-        "complete": {"1": [["temperature of water was cold before and hot after"], []], "2": [[]]},
-    }
-    lines = {
-        "schemata": "1,1,water,temperature\n1,1,water,place\n1,1,kettle,temperature\n1,2,tea,existence\n2,1,,\n",
-        "complete": "1,1,temperature of water was cold before and hot after\n1,2,\n2,1,\n",
-    }
-    columns = {"schemata": "procedure,step,entity,attribute", "complete": "procedure,step,sentence"}
-    for task, content in official.items():
-        whole = save(tmp_path / "p.json", content)
-        flat = save(tmp_path / f"{task}.csv", f"{columns[task]}\n{lines[task]}")
-        gold, given = save_gold(tmp_path, f"openpi2 task={task}"), [f"task={task}"]
-        expected, found = score_files("openpi2", [whole, flat], gold, given)
-        assert found.result.scores == expected.result.scores
-
-
 def test_a_template_of_rows(tmp_path: Path) -> None:
     bench = save_bench(tmp_path / "bench", [make_sample(n, split="test") for n in range(3)])
     assert write_template("rows", bench, [], tmp_path / "p.jsonl") == "3 lines, to fill in: output"
