@@ -1,11 +1,9 @@
 """A task: prompts that are decoded alike, as messages, and their form as token ids."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import View
@@ -62,7 +60,7 @@ class TaskItem:
     def label(self) -> str:
         return f"sample {self.id!r} of {self.dataset!r}"
 
-    def shaped(self, form: Form, style: Continuation) -> TaskItem:
+    def shaped(self, form: Form, style: Continuation) -> Self:
         """Return the conversation in another form, with and without its context."""
         views = [style.shaped(messages, form) for messages in (self.messages, self.imagined)]
         return replace(self, messages=views[0], imagined=views[1])

@@ -12,8 +12,6 @@ steps so far. One True is a change that way. Two are inconsistent and count as n
 docs/reference/systems/crepe.md has the table of the families.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -9,13 +9,11 @@ A flat file of predictions has one on each line, an empty one for a step without
 they are for.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, create_model, model_validator
 
@@ -138,7 +136,7 @@ class Procedure(GoldRow):
     clusters: dict[str, Cluster] = {}  # noqa: RUF012  pydantic copies it
 
     @model_validator(mode="after")
-    def _has_answers_for_each_step(self) -> Procedure:
+    def _has_answers_for_each_step(self) -> Self:
         for states in self.states:
             if len(states.steps) != len(self.steps):
                 raise ValueError(f"{states.entity!r} has answers for {len(states.steps)} steps, not {len(self.steps)}")

@@ -11,14 +11,12 @@ attribute changes at the step (1), does not change (2) or makes no sense (3), an
 The gold file says whether its clusters hold a prediction, and whether it changes at that step or at another one.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
@@ -85,7 +83,7 @@ class ClusterNames:
     attributes: dict[str, dict[str, set[str]]]
 
     @classmethod
-    def of(cls, clusters: Mapping[str, Cluster], expanded: bool) -> ClusterNames:
+    def of(cls, clusters: Mapping[str, Cluster], expanded: bool) -> Self:
         def plain(names: Names) -> set[str]:
             return set(map(normalise, names.of(expanded)))
 

@@ -7,13 +7,11 @@ and steps, and so the answers to earlier steps.
 BERTScore (Zhang et al., ICLR 2020) is that of the package `bert-score`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -191,7 +189,7 @@ class PrecisionRecall:
         return 2 * self.precision * self.recall / both if both else 0.0
 
     @classmethod
-    def total(cls, parts: Iterable[PrecisionRecall]) -> PrecisionRecall:
+    def total(cls, parts: Iterable[Self]) -> Self:
         return cls(*map(sum, zip(*map(astuple, parts), strict=True)))
 
     def count(self, predicted: Set[object], gold: Set[object]) -> None:
