@@ -19,7 +19,7 @@ from eval.score.faithfulness import (
 )
 from eval.score.frame import AVERAGE, BOTH
 from eval.score.predictions import EventScores, Prediction, ScoredOption
-from eval.score.scores import DatasetSubsets, RunScores, headline, score_predictions
+from eval.score.scores import DatasetSubsets, headline, score_predictions
 from eval.score.scoring import score_output
 from tests.chat_samples import chat_sample
 from tests.factories import choice, prediction, story
@@ -29,34 +29,19 @@ def content_of(predictions: Sequence[Prediction]) -> dict[str, Any]:
     return score_predictions(predictions).content()
 
 
-def test_groups_stand_in_order_of_appearance_with_their_own_means() -> None:
-    scores = content_of([choice(1, True), prediction(2, False), choice(3, True), prediction(4, True)])
+def test_groups_relations_and_all_have_their_own_means() -> None:
+    others = [choice(n, False, dataset="pantry") for n in range(4)]
+    scores = content_of([choice(1, True), prediction(1, True), choice(2, False, f1=0.5), *others])
     assert [(g["dataset"], g["relation"], g["format"], g["n"]) for g in scores["groups"]] == [
-        ("kitchen", "causal", "scq", 2),
-        ("stories", "temporal", "nli", 2),
-    ]
-    assert [g["exact_match"]["mean"] for g in scores["groups"]] == [1.0, 0.5]
-
-
-def test_overall_weighs_samples_alike_and_macro_weighs_groups_alike() -> None:
-    scores = content_of([choice(1, True), prediction(2, False), prediction(3, False), prediction(4, False)])
-    assert scores["overall"]["exact_match"]["mean"] == 0.25
-    assert scores["overall"]["n"] == 4
-    assert scores["macro"] == {"groups": 2, "mean": 0.5, "exact_match": 0.5, "f1": 0.5}
-
-
-def test_the_mean_is_that_of_exact_match_and_f1_of_each_sample() -> None:
-    group = content_of([choice(1, True), choice(2, False, f1=0.5), choice(3, False)])["groups"][0]
-    assert group["mean"]["mean"] == pytest.approx((1 + 0.25 + 0) / 3)
-    assert 0.0 < group["mean"]["low"] < 0.1
-    assert 0.9 < group["mean"]["high"] < 1.0
-
-
-def test_a_relation_averages_its_groups_and_not_its_samples() -> None:
-    others = [choice(n, False, dataset="pantry") for n in range(5)]
-    scores = content_of([choice(1, True), *others, prediction(1, True)])
+        ("kitchen", "causal", "scq", 2), ("stories", "temporal", "nli", 1), ("pantry", "causal", "scq", 4)
+    ]  # fmt: skip
+    kitchen = scores["groups"][0]
+    assert [kitchen[name]["mean"] for name in ("exact_match", "f1", "mean")] == [0.5, 0.75, (1 + 0.25) / 2]
+    assert 0.0 < kitchen["mean"]["low"] < 0.6 < kitchen["mean"]["high"]
+    assert (scores["overall"]["n"], scores["overall"]["exact_match"]["mean"]) == (7, pytest.approx(2 / 7))
+    assert scores["macro"] == {"groups": 3, "mean": 1.625 / 3, "exact_match": 0.5, "f1": 1.75 / 3}
     assert scores["relations"] == [
-        {"relation": "causal", "groups": 2, "mean": 0.5, "exact_match": 0.5, "f1": 0.5},
+        {"relation": "causal", "groups": 2, "mean": 0.3125, "exact_match": 0.25, "f1": 0.375},
         {"relation": "temporal", "groups": 1, "mean": 1.0, "exact_match": 1.0, "f1": 1.0},
     ]
 
@@ -88,19 +73,16 @@ def test_events_are_averaged_over_the_answers_that_have_them() -> None:
     assert "events" not in content_of(samples[2:])["groups"][0]
 
 
-def test_label_shares_count_outputs_without_a_label_as_other() -> None:
+def test_shares_of_labels_and_of_ways_of_extraction_are_of_each_group_and_of_all() -> None:
     unparsed = prediction(3, False, output="hm", answer=["hm"], extraction="none", gold=["negative"])
-    scores = content_of([prediction(1, True), prediction(2, True), unparsed, prediction(4, False)])
-    assert scores["groups"][0]["label_shares"] == {"positive": 0.5, "negative": 0.25, "other": 0.25}
-    assert scores["groups"][0]["gold_shares"] == {"positive": 0.75, "negative": 0.25}
-    assert "label_shares" not in content_of([choice(1, True)])["groups"][0]
-
-
-def test_extraction_shares_are_given_for_each_group_and_for_all() -> None:
-    rows = [prediction(1, True), prediction(2, False, extraction="none"), choice(3, True, extraction="lenient")]
-    scores = content_of([*rows, choice(4, True, extraction="lenient")])
-    assert scores["groups"][0]["extraction"] == {"strict": 0.5, "lenient": 0.0, "none": 0.5}
-    assert scores["overall"]["extraction"] == {"strict": 0.25, "lenient": 0.5, "none": 0.25}
+    lenient = [choice(n, True, extraction="lenient") for n in range(4)]
+    scores = content_of([prediction(1, True), prediction(2, True), unparsed, prediction(4, False), *lenient])
+    stories, kitchen = scores["groups"]
+    assert stories["label_shares"] == {"positive": 0.5, "negative": 0.25, "other": 0.25}
+    assert stories["gold_shares"] == {"positive": 0.75, "negative": 0.25}
+    assert stories["extraction"] == {"strict": 0.75, "lenient": 0.0, "none": 0.25}
+    assert "label_shares" not in kitchen
+    assert scores["overall"]["extraction"] == {"strict": 0.375, "lenient": 0.5, "none": 0.125}
 
 
 def test_nothing_to_score_is_an_error() -> None:
@@ -126,51 +108,30 @@ def test_the_gap_is_the_accuracy_on_aligned_rows_less_that_on_conflict_rows() ->
     assert scores.balanced.mean == pytest.approx(0.575)
 
 
-def test_the_habit_rate_counts_answers_that_are_the_habit_in_any_accepted_form() -> None:
-    said = ["garage", "Kitchen", "the kitchen.", "cookhouse", "attic", ""]
+def test_conflict_answers_are_the_habit_in_any_accepted_form_and_outputs_fall_into_four_cells() -> None:
+    said = ["garage", "garage, not the kitchen", "the kitchen.", "cookhouse", "attic", ""]
     (scores,) = subsets_of([story(n, "conflict", s, habit=["kitchen", "cookhouse"]) for n, s in enumerate(said)])
     own = scores.subsets["conflict"]
     assert own.with_habit == own.n == 6
-    assert own.habit_rate.mean == pytest.approx(3 / 6)
-    assert own.accuracy.mean == pytest.approx(1 / 6)
-    assert scores.gap is None
-
-
-def test_outputs_fall_into_four_cells_and_the_memorisation_ratio_follows_from_them() -> None:
-    outputs = {
-        "in the garage": "context alone",
-        "garage, not the kitchen": "both",
-        "the kitchen": "habit alone",
-        "our kitchen": "habit alone",
-        "the attic": "neither",
-    }
-    (scores,) = subsets_of([story(n, "conflict", output) for n, output in enumerate(outputs)])
-    own = scores.subsets["conflict"]
-    assert own.contains == {"context_only": 0.2, "habit_only": 0.4, "both": 0.2, "neither": 0.2}
-    assert own.memorisation_ratio.mean == pytest.approx(0.6 / (0.4 + 0.6))  # P_o / (P_s + P_o), `both` in each
+    assert (own.habit_rate.mean, own.accuracy.mean) == pytest.approx((2 / 6, 1 / 6))
+    cells = {"context_only": 1 / 6, "habit_only": 2 / 6, "both": 1 / 6, "neither": 2 / 6}
+    assert own.contains == pytest.approx(cells)
+    assert own.memorisation_ratio.mean == pytest.approx(3 / (2 + 3))  # P_o / (P_s + P_o), `both` in each
     assert own.memorisation_ratio.low < 0.6 < own.memorisation_ratio.high
+    assert scores.gap is None
+    (never,) = subsets_of([story(n, "conflict", "attic") for n in range(3)])
+    assert never.subsets["conflict"].memorisation_ratio is None
+    assert never.subsets["conflict"].contains
 
 
-def test_where_neither_answer_is_ever_given_there_is_no_ratio() -> None:
-    (scores,) = subsets_of([story(n, "conflict", "attic") for n in range(3)])
-    assert scores.subsets["conflict"].memorisation_ratio is None
-    assert scores.subsets["conflict"].contains
-
-
-def test_rows_without_a_habit_count_for_accuracy_alone() -> None:
+def test_rows_without_a_habit_count_for_accuracy_alone_and_other_subsets_have_no_ratio() -> None:
     rows = [story(1, "conflict", "kitchen"), story(2, "conflict", "garage", habit=[]), story(3, "gold", "x", habit=[])]
+    rows += [story(4 + n, "unanswerable", "kitchen" if n < 3 else "unknown", gold=["unknown"]) for n in range(4)]
     (scores,) = subsets_of(rows)
-    conflict, gold = scores.subsets["conflict"], scores.subsets["gold"]
-    assert (conflict.n, conflict.with_habit, conflict.accuracy.mean) == (2, 1, 0.5)
-    assert conflict.habit_rate.mean == 1.0
+    conflict, gold, lacking = (scores.subsets[name] for name in ("conflict", "gold", "unanswerable"))
+    assert (conflict.n, conflict.with_habit, conflict.accuracy.mean, conflict.habit_rate.mean) == (2, 1, 0.5, 1.0)
     assert (gold.with_habit, gold.habit_rate, gold.contains) == (0, None, None)
-
-
-def test_unanswerable_rows_have_a_habit_rate_and_no_memorisation_ratio() -> None:
-    rows = [story(n, "unanswerable", "kitchen" if n < 3 else "unknown", gold=["unknown"]) for n in range(4)]
-    own = subsets_of(rows)[0].subsets["unanswerable"]
-    assert own.habit_rate.mean == 0.75
-    assert (own.contains, own.memorisation_ratio) == (None, None)
+    assert (lacking.habit_rate.mean, lacking.contains, lacking.memorisation_ratio) == (0.75, None, None)
 
 
 def test_the_average_weighs_datasets_alike_and_is_over_those_with_both_subsets() -> None:
@@ -234,14 +195,6 @@ def test_a_letter_stands_for_its_option_and_a_label_is_contained_only_where_it_i
     assert not says([], output="A").contains(["The"]), "what normalises to nothing is contained in nothing"
     unsure = prediction(1, False, output="positive or negative", answer=["positive or negative"], extraction="none")
     assert not unsure.contains(["negative"])
-
-
-def test_facts_that_no_file_gives_are_none_or_zero() -> None:
-    bench = {"name": "mini", "file": "f", "sha256": "x"}
-    scores = score_predictions([prediction(1, True)]).content()
-    facts = RunScores.model_validate({**scores, "model": "m", "alpha": None, "prompt_set": "default", "bench": bench})
-    assert (facts.truncated, facts.resumed, facts.bad_rows, facts.empty_contexts, facts.without_options) == (0,) * 5
-    assert (facts.subset, facts.seconds, facts.decoder, facts.engine, facts.lacking) == (None, None, None, None, [])
 
 
 @pytest.mark.parametrize("field", ["tokens", "characters"])

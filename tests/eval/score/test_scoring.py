@@ -20,22 +20,12 @@ from tests.tiny import make_sample
 
 
 def test_an_output_becomes_a_prediction_that_keeps_sample_and_text() -> None:
-    sample = make_sample(1, format="scq", options=["a cup", "a spoon"], answers=["a cup"])
+    fields = {"format": "scq", "options": ["a cup", "a spoon"], "answers": ["a cup"]}
+    sample = make_sample(1, **fields, subset="conflict", habit=["a spoon", "spoon"])
     read = score_output(sample, "The correct option is: (B)", "The correct option is:")
-    assert (read.id, read.dataset, read.gold, read.output) == (
-        sample.id,
-        sample.dataset,
-        ["a cup"],
-        "The correct option is: (B)",
-    )
+    assert (read.id, read.dataset, read.gold) == (sample.id, sample.dataset, ["a cup"])
+    assert (read.output, read.subset, read.habit) == ("The correct option is: (B)", "conflict", ["a spoon", "spoon"])
     assert (read.answer, read.extraction, read.exact_match, read.f1) == (["a spoon"], "strict", 0.0, 0.0)
-
-
-def test_a_prediction_keeps_its_sample_s_subset_and_habit() -> None:
-    sample = make_sample(1, subset="conflict", habit=["the lake", "lake"])
-    read = score_output(sample, "The answer is: the lake", "The answer is:")
-    assert (read.subset, read.habit) == ("conflict", ["the lake", "lake"])
-    assert (score_output(make_sample(1), "x", "The answer is:").subset) is None
 
 
 def test_answers_of_several_events_are_scored_as_a_set_too() -> None:
@@ -259,23 +249,15 @@ def test_without_triggers_no_event_is_found() -> None:
     assert score_events("a", ["a"], []) == EventScores(token_f1=1, event_f1=0, hit_at_1=0, exact_match=1)
 
 
-def test_predictions_read_back_as_written_one_a_line(tmp_path: Path) -> None:
-    rows = [prediction(1, True, output="two\nlines\u2028and an é"), choice(2, False)]
+def test_predictions_read_back_as_written_one_a_line_with_tags_where_a_row_has_them(tmp_path: Path) -> None:
+    rows = [prediction(1, True, output="two\nlines\u2028and an é"), story(2, "conflict", "kitchen")]
+    rows += [story(3, "gold", "garage", habit=[])]
     file = tmp_path / "new" / "predictions.jsonl"
     write_predictions(rows, file)
     assert read_predictions(file, foreign=True) == rows
-    assert file.read_bytes().count(b"\n") == 2
-
-
-def test_subset_and_habit_are_written_only_where_a_row_has_them(tmp_path: Path) -> None:
-    rows = [prediction(1, True), story(2, "conflict", "kitchen"), story(3, "gold", "garage", habit=[])]
-    file = tmp_path / "predictions.jsonl"
-    write_predictions(rows, file)
-    assert read_predictions(file, foreign=True) == rows
-    untagged, tagged, without_habit = file.read_text(encoding="utf-8").splitlines()
-    assert list(json.loads(untagged))[-1] == "set_accuracy", "the line of a row without a tag is as it always was"
-    assert json.loads(tagged)["habit"] == ["kitchen"]
-    assert "habit" not in json.loads(without_habit)
+    untagged, tagged, without_habit = map(json.loads, file.read_bytes().splitlines())
+    assert not {"subset", "habit"} & untagged.keys()
+    assert (tagged["habit"], "habit" in without_habit) == (["kitchen"], False)
 
 
 @pytest.mark.parametrize("damage", ['{"id": "s2", "data', "[1]", '{"id": "s2"}', "\udcff"])
