@@ -20,8 +20,6 @@ from tests.command import d2e, output_of
 from tests.eval.compare.rows import habit_rows
 from tests.factories import choice, make_run, prediction, reply, story, write_recorded
 
-RELATIONS = ("temporal", "causal", "counterfactual", "subevent_conditional")
-
 
 def compared(folder: Path, **runs: Sequence[Prediction]) -> Comparison:
     return compare_runs(load_runs([make_run(folder / name, rows) for name, rows in runs.items()]))
@@ -68,22 +66,6 @@ def test_the_average_of_a_relation_weighs_its_datasets_alike(tmp_path: Path) -> 
     assert (block.name, block.sizes[""]) == ((AVERAGE, "causal", "–"), 50)
     assert block.score("a", "mean").mean == pytest.approx((0.5 + 0.8) / 2)
     assert change(block, "b", "mean").mean == pytest.approx(0.125)
-
-
-def test_p_values_are_corrected_for_the_rows(tmp_path: Path) -> None:
-    # Seven of seven fixed: p = 2/2⁷ = 0.016 for one row, but above 0.05 for each of five (four rows and `all`).
-    def rows(right: int) -> list[Prediction]:
-        places = [(d, n) for d in range(4) for n in range(7)]
-        return [choice(n, n < right or d > 0, dataset=f"d{d}", relation=RELATIONS[d]) for d, n in places]
-
-    groups = compared(tmp_path, first=rows(0), second=rows(7)).groups
-    assert len(groups) == 5
-    gain = min((change(block, "second", "mean") for block in groups), key=lambda gain: gain.p_value)
-    assert gain.p_value == pytest.approx(2 / 2**7, abs=0.004)
-    assert gain.adjusted_p == pytest.approx(5 * gain.p_value)  # `all` and `d0` are about as improbable
-    assert not gain.significant
-    (alone,) = compared(tmp_path / "alone", a=rows(0)[:7], b=rows(7)[:7]).groups
-    assert change(alone, "b", "mean").significant
 
 
 def test_set_accuracy_is_that_of_mcq_alone(tmp_path: Path) -> None:
@@ -339,14 +321,9 @@ def test_faithfulness_and_its_paired_differences_counted_by_hand(tmp_path: Path)
 
 
 def test_a_sample_without_a_value_in_one_run_is_in_neither_side_of_the_difference(tmp_path: Path) -> None:
+    other = [reply(99, "No.", dataset="hours")]
     base, tuned = replies("That is it.", "Within 60 days."), replies("Within 30 days.", "Within 60 days.")
-    (block,) = compared(tmp_path, base=base, tuned=tuned).blocks("faithfulness", "dataset")
-    assert change(block, "tuned", "answer_in_context").mean == 0, "base's first answer has function words alone"
-    assert change(block, "tuned", "context_recall").mean == pytest.approx(1 / 2)
-
-
-def test_datasets_of_free_answers_have_a_row_each_and_one_together(tmp_path: Path) -> None:
-    rows = [reply(0, "Within 30 days."), reply(1, "No.", dataset="hours")]
-    blocks = compared(tmp_path, run=rows).blocks("faithfulness", "dataset")
-    assert [(block.name[0], block.sizes[""]) for block in blocks] == [("returns", 1), ("hours", 1), ("all", 2)]
-    assert not compared(tmp_path / "other", run=[choice(1, True)]).blocks("faithfulness", "dataset")
+    blocks = compared(tmp_path, base=base + other, tuned=tuned + other).blocks("faithfulness", "dataset")
+    assert [(block.name[0], block.sizes[""]) for block in blocks] == [("returns", 20), ("hours", 1), ("all", 21)]
+    assert change(blocks[0], "tuned", "answer_in_context").mean == 0, "base's first answer has function words alone"
+    assert change(blocks[0], "tuned", "context_recall").mean == pytest.approx(1 / 2)

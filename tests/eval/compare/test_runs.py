@@ -18,12 +18,6 @@ from tests.eval.paper_runs import run as paper_run
 from tests.factories import bench_rows, make_run, prediction, save_bench, story
 
 
-def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
-    rows = [prediction(1, True)]
-    runs = [make_run(tmp_path / name, rows) for name in ("x/seed/run", "y/seed/run", "y/other")]
-    assert [run.label for run in load_runs(runs)] == ["x/seed/run", "y/seed/run", "other"]
-
-
 def scored(folder: Path, name: str = "run", count: int = 1, **changes: Any) -> Path:
     return make_run(folder / name, [prediction(n, True) for n in range(count)], **changes)
 
@@ -87,20 +81,16 @@ def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
         load_runs([scored(tmp_path, "third", model=None)])
 
 
-def test_a_checkpoint_is_named_by_its_run(tmp_path: Path) -> None:
-    paths = [tmp_path / "d2e" / "checkpoint-30", tmp_path / "d2e" / "checkpoint-60", tmp_path / "sft"]
-    runs = load_runs([make_run(path, [prediction(1, True)]) for path in paths])
-    assert [run.label for run in runs] == ["d2e/checkpoint-30", "d2e/checkpoint-60", "sft"]
-    assert [run.home.name for run in runs] == ["d2e", "d2e", "sft"], "where recipe and data are recorded"
-    assert reference_first(runs, "sft")[0].label == "sft"
-
-
-def test_the_reference_is_named_by_label_or_path_and_stands_first(tmp_path: Path) -> None:
-    runs = load_runs([make_run(tmp_path / name, [prediction(1, True)]) for name in ("base", "sft", "d2e")])
-    for name in ("sft", str(tmp_path / "sft")):
-        assert [run.label for run in reference_first(runs, name)] == ["sft", "base", "d2e"]
-    with pytest.raises(UserError, match=r"--reference stf: none of the runs.*Did you mean 'sft'"):
-        reference_first(runs, "stf")
+def test_runs_are_named_by_enough_of_their_paths_and_the_reference_by_label_or_path(tmp_path: Path) -> None:
+    names = ("x/seed/run", "y/seed/run", "y/other", "d2e/checkpoint-30", "d2e/checkpoint-60")
+    runs = load_runs([make_run(tmp_path / name, [prediction(1, True)]) for name in names])
+    labels = [run.label for run in runs]
+    assert labels == ["x/seed/run", "y/seed/run", "other", "d2e/checkpoint-30", "d2e/checkpoint-60"]
+    assert [run.home.name for run in runs] == ["run", "run", "other", "d2e", "d2e"], "where recipe and data are"
+    for name in ("other", str(tmp_path / "y/other")):
+        assert [run.label for run in reference_first(runs, name)] == [labels[2], *labels[:2], *labels[3:]]
+    with pytest.raises(UserError, match=r"--reference othr: none of the runs.*Did you mean 'other'"):
+        reference_first(runs, "othr")
 
 
 def test_one_subset_s_samples_can_be_compared_alone(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from eval.pages.report.plots import (
 from eval.score.statistics import Interval
 from tests.command import output_of
 from tests.eval.compare.rows import accuracy, save_result
-from tests.eval.pages.report.test_samples import data_of, without_scripts
 from tests.factories import choice, make_run, prediction
 
 RECORD = {
@@ -251,8 +250,6 @@ HISTORY = [
     for step in (1, 2, 3)
 ]
 
-ATTACK = "<script>alert('x')</script>"
-
 NAMES = ("base", "sft_$x$", "_d2e")
 
 
@@ -261,8 +258,7 @@ def three_runs(folder: Path) -> list[Path]:
     runs = []
     for name, marks in zip(NAMES, ("1001", "1100", "1110"), strict=True):
         rows = [prediction(n, mark == "1") for n, mark in enumerate(marks)]
-        rows.append(choice(9, False, output=f"{ATTACK} {name}"))
-        trained = {"recipe": f"model: {name}  # {ATTACK}", "history": HISTORY}
+        trained = {"recipe": f"model: {name}", "history": HISTORY}
         runs.append(make_run(folder / name, rows, **({} if name == "base" else trained)))
     return runs
 
@@ -270,12 +266,6 @@ def three_runs(folder: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return render_page(load_runs(three_runs(tmp_path_factory.mktemp("runs"))))
-
-
-def test_what_a_model_or_a_recipe_says_is_escaped(page: str) -> None:
-    assert page.count("<script") == page.count("</script") == 2, "the data and the code"
-    assert without_scripts(page).count("&lt;script&gt;alert(") == 3 + 2  # three outputs, two recipes
-    assert [text for text in data_of(page)["texts"] if ATTACK in text] == [f"{ATTACK} {n}" for n in NAMES]
 
 
 def test_the_page_loads_nothing_from_elsewhere(page: str) -> None:
@@ -308,14 +298,6 @@ def test_the_headline_says_how_sure_a_difference_is(tmp_path: Path) -> None:
     assert opened(40, 20, 50, 58) == "all scores higher than sft.", "the largest decided gain leads"
     assert opened(40, 20, 41) == "d2e scores lower than sft.", "without a decided gain the second run"
     assert opened(45) == "sft scores 75.0 % on 60 samples."
-
-
-def test_a_relation_of_several_datasets_has_its_average_and_mcq_its_set_accuracy(tmp_path: Path) -> None:
-    sets = [choice(n, False, format="mcq", f1=1.0, set_accuracy=1.0) for n in range(3)]
-    page = render_page(load_runs([make_run(tmp_path / "run", [*sets, choice(9, True, dataset="pantry")])]))
-    assert "set accuracy</th>" in page
-    assert "average, causal (4)</th>" in page
-    assert without_scripts(page).count("✗ wrong") == 0, "the right set in another order is right"
 
 
 def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
