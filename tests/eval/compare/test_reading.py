@@ -166,14 +166,6 @@ def test_what_is_lost_again_counts_by_the_plateau() -> None:
     assert list(frame["lost"]) == ["4", "0", "0", "0"]
 
 
-def test_compute_is_also_tokens_if_the_probe_counted_them() -> None:
-    rows = [{**own, "tokens": own["step"] * 2_000_000} for own in probed_rows()]
-    frame = onset_table(setting_of(rows)).frame
-    of = frame[(frame["variant"] == "good") & (frame["threshold"] == "50.0")]
-    assert [str(cell).split()[0] for cell in (*of["CPU s until"], *of["M tokens until"])] == ["10", "20"]
-    assert "M tokens until" not in onset_table(setting_of(probed_rows())).frame
-
-
 def test_a_variant_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
     once = [{**own, "way": "once"} for own in probed_rows() if own["way"] == "good" and own["seed"] == 0]
     before, after = setting_of(probed_rows()).compared, setting_of([*probed_rows(), *once]).compared
@@ -256,4 +248,7 @@ def test_probed_runs_that_differ_in_the_seed_are_one_way_of_training(tmp_path: P
     assert {name: list(of) for name, of in setting.curves.items()} == {"a": [0, 1], "c": [0]}
     assert setting.plateaus("a")["conflict"] == [0.2, 0.4]
     assert setting.onset("c", 0.7, "tokens") == Onset([5_000_000.0], [], 0)
+    frame = onset_table(setting).frame
+    assert [str(cell).split()[0] for cell in frame[frame["variant"] == "c"]["M tokens until"]] == ["5", "5"]
+    assert "M tokens until" not in onset_table(setting_of(probed_rows())).frame
     assert probed([RunResult(tmp_path, "untrained", tmp_path)]) is None

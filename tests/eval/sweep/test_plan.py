@@ -238,10 +238,15 @@ RUNS = "runs: {a: {train.learning_rate: 1e-5}}"
 
 
 def test_points_may_be_added_and_what_was_begun_may_not_change(tmp_path: Path) -> None:
+    other = tmp_path / "out" / "mine.txt"
+    other.parent.mkdir()
+    other.touch()
+    with pytest.raises(UserError, match="is not empty and no sweep"):
+        refuse_other_sweep(planned(tmp_path, text=RUNS))
+    other.unlink()
     save_record(planned(tmp_path, text=RUNS))
-    refuse_other_sweep(planned(tmp_path, text=RUNS))
-    refuse_other_sweep(planned(tmp_path, text="runs: {b: {}}"))
-    refuse_other_sweep(planned(tmp_path, text="runs: {a: {train.learning_rate: 1e-5, train.save_steps: 5}}"))
+    for text in (RUNS, "runs: {b: {}}", "runs: {a: {train.learning_rate: 1e-5, train.save_steps: 5}}"):
+        refuse_other_sweep(planned(tmp_path, text=text))
     with pytest.raises(UserError, match=r"another sweep\n  a: train\.learning_rate: 1e-05 → 2e-05"):
         refuse_other_sweep(planned(tmp_path, text=RUNS.replace("1e-5", "2e-5")))
 
@@ -265,13 +270,6 @@ def test_what_is_scored_may_change_until_something_is(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{} \n")
     with pytest.raises(UserError, match=r"SHA-256 of .*train\.jsonl"):
         refuse_other_sweep(first)
-
-
-def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").touch()
-    with pytest.raises(UserError, match="is not empty and no sweep"):
-        refuse_other_sweep(planned(tmp_path, text=RUNS))
 
 
 def test_a_build_that_asks_a_paid_judge_says_so_with_key_and_cost() -> None:

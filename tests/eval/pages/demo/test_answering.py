@@ -63,20 +63,17 @@ def load(world: Path, kind: str = "llama", alpha: float | None = ALPHA) -> DemoM
     return load_demo_model(str(world / kind), EvalOptions(alpha=alpha, max_new_tokens=TOKENS))
 
 
-def test_a_run_is_asked_as_its_rows_were_worded(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "llama")
-    for wording in ("neutral", "default"):
-        write_data_record(run, wording)
-        assert load_demo_model(str(run), EvalOptions()).prompt_set.name == wording
-
-
-def test_the_page_says_where_its_alpha_comes_from(world: Path, tmp_path: Path) -> None:
+def test_a_run_is_asked_as_its_rows_were_worded_and_the_page_says_where_its_alpha_comes_from(
+    world: Path, tmp_path: Path
+) -> None:
     trained, plain = make_run(tmp_path / "d2e", "llama"), make_run(tmp_path / "sft", "llama", "d2e.objective=sft")
+    for wording in ("neutral", "default"):
+        write_data_record(trained, wording)
+        assert load_demo_model(str(trained), EvalOptions()).prompt_set.name == wording
     alphas = {str(trained): 0.5, str(plain): 0, str(world / "llama"): 0.5}
     models = {name: load_demo_model(name, EvalOptions()) for name in alphas}
     assert {name: model.alpha for name, model in models.items()} == alphas
-    said = [model.alpha_is for model in models.values()]
-    said.append(load_demo_model(str(trained), EvalOptions(alpha=0.3)).alpha_is)
+    said = [model.alpha_is for model in (*models.values(), load(world))]
     assert len(set(said)) == 4
     assert "Opens at 0, the run" in page_of(models[str(plain)], OWN_EXAMPLES, Opening(0, None, ""))
 
@@ -111,14 +108,14 @@ def test_all_three_answers_are_those_of_eval(world: Path, tmp_path: Path, kind: 
 
 
 def test_answers_grow_token_by_token_and_end_complete(world: Path) -> None:
-    async def collect() -> list[Answers]:
-        return [state async for state in answering(load(world)).stream(ASKED, ALPHA, TOKENS)]
+    async def collect(alpha: float) -> list[Answers]:
+        return [state async for state in answering(load(world)).stream(ASKED, alpha, TOKENS)]
 
-    states = asyncio.run(collect())
+    states = asyncio.run(collect(ALPHA))
     assert [state.done for state in states] == [False] * (len(states) - 1) + [True]
     assert len(states) > 1
-    for earlier, later in pairwise(states):
-        assert later.debiased.startswith(earlier.debiased)
+    assert all(later.debiased.startswith(earlier.debiased) for earlier, later in pairwise(states))
+    assert asyncio.run(collect(0.0))[-1] == replace(states[-1], debiased=""), "at α = 0 it is the plain one"
 
 
 def test_a_long_context_is_cut_and_a_long_question_refused(world: Path) -> None:
@@ -130,21 +127,10 @@ def test_a_long_context_is_cut_and_a_long_question_refused(world: Path) -> None:
 
 
 def test_an_instruction_of_ones_own_takes_the_place_of_the_wording(world: Path) -> None:
-    model = load(world)
-    asked = Question("qa", ASKED.context, ASKED.question, instruction="Answer in French.")
-    [system, user] = asked.wording(model.prompt_set).messages(asked.sample(), "original")
+    wording, asked = load(world).prompt_set, replace(ASKED, instruction="Answer in French.")
+    [system, user] = asked.wording(wording).messages(asked.sample(), "original")
     assert system["content"] == "Answer in French."
-    assert user == model.prompt_set.messages(ASKED.sample(), "original")[1]
-    answerer = answering(model)
-    assert answerer.answer(asked, ALPHA, TOKENS) != answerer.answer(ASKED, ALPHA, TOKENS)
-
-
-def test_the_ratio_is_the_one_asked_for_else_one_half(world: Path) -> None:
-    assert load(world).alpha == ALPHA
-    assert load(world, alpha=None).alpha == 0.5
-    said = answering(load(world)).answer(ASKED, 0.0, TOKENS)
-    assert said.plain != said.imagined
-    assert said.debiased == "", "at α = 0 it is the plain one"
+    assert user == wording.messages(ASKED.sample(), "original")[1]
 
 
 def test_the_command_serves_the_page_with_its_ratio(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
