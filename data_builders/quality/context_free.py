@@ -27,7 +27,6 @@ from d2e_sft.util.terminal import warn
 FOLDS = 5
 _VOTERS = 5  # questions whose answers are counted
 INSTALL_SKLEARN = "pip install 'd2e-sft[stats]'"
-_PARTS = 3
 _WORD = re.compile(r"\w+")
 
 
@@ -69,10 +68,22 @@ def require_sklearn(what: str) -> None:
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
-    """Return both baselines for the rows of one nli dataset, without scikit-learn only the first."""
-    labels = Counter(sample.answers[0] for sample in samples)
-    accuracy = held_out_accuracy(samples, [sample.question for sample in samples], seed) if has_sklearn() else None
-    return ContextFree.of(samples, max(labels.values()) / len(samples), accuracy)
+    """Return both baselines for the rows of one nli dataset; without scikit-learn, or for few rows, only the first."""
+    answers, contexts = [sample.answers[0] for sample in samples], [sample.context for sample in samples]
+    labels = Counter(answers)
+    common = max(labels.values()) / len(samples)
+    too_few = len(set(contexts)) < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS
+    if too_few or not has_sklearn():
+        return ContextFree.of(samples, common, None)
+    # Imported here, since scikit-learn takes a second and only this needs it.
+    from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+
+    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
+    questions = [sample.question for sample in samples]
+    classifier = make_pipeline(_vectors(), _regression())
+    predicted = cross_val_predict(classifier, questions, answers, groups=contexts, cv=folds)
+    return ContextFree.of(samples, common, float(np.mean(np.asarray(predicted) == np.asarray(answers))))
 
 
 def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
@@ -90,44 +101,6 @@ def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree
         return ContextFree.of(samples, common, None)
     right = [_is_right(sample, answer) for sample, (answer, _) in zip(samples, found, strict=True)]
     return ContextFree.of(samples, common, float(np.mean(right)))
-
-
-def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
-    """Return the accuracy of a classifier of `texts`, one per row, on unseen premises; None for too few rows."""
-    answers, contexts = [sample.answers[0] for sample in samples], [sample.context for sample in samples]
-    labels = Counter(answers)
-    if len(set(contexts)) < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:
-        return None
-    # Imported here, since scikit-learn takes a second and only this needs it.
-    from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
-    from sklearn.pipeline import make_pipeline
-
-    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
-    classifier = make_pipeline(_vectors(), _regression())
-    predicted = cross_val_predict(classifier, texts, answers, groups=contexts, cv=folds)
-    return float(np.mean(np.asarray(predicted) == np.asarray(answers)))
-
-
-def accuracy_by_places(samples: Sequence[EventSample], contexts: Sequence[str], seed: int = 0) -> float | None:
-    """Return the accuracy of a classifier that also sees the places of the hypothesis' words; None for too few rows.
-
-    It sees the third of the context in which each word is (`word_0` for the first), and so the order of events, the
-    least that a context tells. Where the context does not help it, it cannot compare refiners.
-
-    Args:
-        samples: nli rows of one dataset.
-        contexts: the visible part of each row's premise.
-    """
-    texts = []
-    for sample, context in zip(samples, contexts, strict=True):
-        words = _WORD.findall(context.casefold())
-        where: dict[str, set[int]] = {}
-        for at, word in enumerate(words):
-            where.setdefault(word, set()).add(_PARTS * at // len(words))
-        asked = _WORD.findall(sample.question.casefold())
-        places = [f"{word}_{part}" for word in asked for part in sorted(where.get(word, ()))]
-        texts.append(" ".join([sample.question, *places]))
-    return held_out_accuracy(samples, texts, seed)
 
 
 def _vectors() -> Any:

@@ -13,18 +13,16 @@ from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample
 from d2e_sft.util.progress import Progress
 from d2e_sft.util.table import Table, percent
 from data_builders.dataset import SampleSet, describe_refinement
-from data_builders.quality.context_free import INSTALL_SKLEARN, accuracy_by_places, has_sklearn, hypothesis_alone
+from data_builders.quality.context_free import INSTALL_SKLEARN, has_sklearn, hypothesis_alone
 from data_builders.raw.source import SPLITS
 
 WORDS = "words"
 _BATCH = 1_000
-_CLASSIFIERS = 3  # nli rows: the hypothesis only, and with its places in the original and the refined context
 _ALONE = (
     "Hypothesis only: accuracy of a classifier on word n-grams of the hypothesis, without the context. It is "
     "cross-validated in five parts, and rows with the same premise are never in both training and test part; ± is one "
     "standard error. Labels that can be told without the premise do not ask for reading."
 )
-_PLACES = "Places: accuracy of a classifier that also sees the third of the context in which each word is."
 _REFINED = "Where the refined context equals the context, distillation teaches nothing."
 _TITLES = ("Rows", "Prompt lengths", "What the refiner keeps", "Labels of nli, and what the hypothesis tells")
 
@@ -37,7 +35,7 @@ def compute_stats(
 ) -> dict[str, Any]:
     """Return statistics of every set, split and dataset (`groups`) as plain values, as `--json` writes them.
 
-    `left_out` says which measures of nli rows are missing, why and what to do, if any are.
+    `left_out` says which measure of nli rows is missing, why and what to do, if it is.
 
     Args:
         tokenizer: a name for `d2e_sft.model.loading`, or `words`.
@@ -51,12 +49,12 @@ def compute_stats(
     rows = sum(map(len, members.values()))
     nli = sum(sample.format == "nli" for samples in members.values() for sample in samples)
     groups = []
-    with Progress(total=len(VIEWS) * rows + _CLASSIFIERS * nli, desc="statistics", unit="row") as bar:
+    with Progress(total=len(VIEWS) * rows + nli, desc="statistics", unit="row") as bar:
         for (place, split, dataset), samples in sorted(members.items()):  # since the rows of a drawn set are shuffled
             bar.set_postfix_str(f"{dataset} {SPLITS[split]}")
             name = {"data": sets[place].name, "dataset": dataset, "split": SPLITS[split]}
             groups.append(name | _describe(samples, measure, seed, bar.update))
-    left_out = f"hypothesis only and places: need scikit-learn ({INSTALL_SKLEARN})"
+    left_out = f"hypothesis only: needs scikit-learn ({INSTALL_SKLEARN})"
     return {
         "tokenizer": tokenizer,
         "unit": "words" if tokenizer == WORDS else "tokens",
@@ -106,20 +104,13 @@ def _describe(samples: Sequence[EventSample], measure: Measure, seed: int, updat
             longest = {"p5": p5, "median": median, "p95": p95, "longest": max(lengths)}
             described["prompt_lengths"][view] = {"n": len(lengths), "mean": mean, **longest}
     nli = [sample for sample in samples if sample.format == "nli"]
-    labels, by_places = Counter(sample.answers[0] for sample in nli), dict[str, float | None]()
+    labels = Counter(sample.answers[0] for sample in nli)
     alone = asdict(hypothesis_alone(nli, seed)) if nli else None
     update(len(nli))
-    contexts = {"original": [sample.context for sample in nli]}
-    refined = [sample.refined_context for sample in nli if sample.refined_context is not None]
-    contexts |= {"refined": refined} if len(refined) == len(nli) else {}
-    for shown_view, texts in contexts.items() if nli and has_sklearn() else ():
-        by_places[shown_view] = accuracy_by_places(nli, texts, seed)
-        update(len(nli))
     return described | {
         "nli_labels": {label: labels[label] for label in NLI_LABELS} if nli else {},
         **describe_refinement(samples),
         "hypothesis_alone": alone,
-        "hypothesis_and_places_of_its_words": by_places,
     }
 
 
@@ -150,21 +141,16 @@ def stats_tables(stats: dict[str, Any]) -> dict[str, list[Table]]:
 def _nli_tables(keys: list[str], named: list[tuple[list[str], Any]], left_out: str | None) -> list[Table]:
     if not named:
         return []
-    lines, places = [], []
+    lines = []
     for name, group in named:
-        alone, accuracies = group["hypothesis_alone"], group["hypothesis_and_places_of_its_words"]
+        alone = group["hypothesis_alone"]
         accuracy = "too few rows" if left_out is None else "not measured"
         if alone["accuracy"] is not None:
             accuracy = f"{percent(alone['accuracy'])} ± {percent(alone['standard_error'])}"
         share = percent(alone["majority_share"])
         lines.append([*name, alone["n"], alone["contexts"], *group["nli_labels"].values(), share, accuracy])
-        places.append([*name, *(percent(accuracies.get(view)) for view in ("original", "refined"))])
     columns = [*keys, "n", "contexts", *NLI_LABELS, "majority label, %", "hypothesis only, %"]
-    tables = [Table.of(columns, lines, notes=[f"Left out: {left_out}." if left_out else _ALONE], keys=len(keys))]
-    if left_out is None:
-        columns = [*keys, *(f"places in the {view} context, %" for view in ("original", "refined"))]
-        tables.append(Table.of(columns, places, notes=[_PLACES], keys=len(keys)))
-    return tables
+    return [Table.of(columns, lines, notes=[f"Left out: {left_out}." if left_out else _ALONE], keys=len(keys))]
 
 
 def refinement_tables(keys: Sequence[str], groups: Sequence[tuple[Sequence[str], int, Any]]) -> list[Table]:

@@ -17,7 +17,7 @@ from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.encrypted_zip import write_encrypted
 from data_builders.dataset import SampleSet, read_set
-from data_builders.quality.context_free import accuracy_by_places, hypothesis_alone
+from data_builders.quality.context_free import hypothesis_alone
 from data_builders.quality.stats import compute_stats, render_stats
 from tests.command import output_of
 from tests.data_builders.nli_rows import nli, stats_in_words
@@ -137,7 +137,7 @@ def test_without_scikit_learn_classifiers_are_left_out(monkeypatch: pytest.Monke
     [group], [expected] = found["groups"], whole["groups"]
     assert expected["hypothesis_alone"]["accuracy"] is not None
     expected["hypothesis_alone"] |= {"accuracy": None, "standard_error": None}
-    assert group == {**expected, "hypothesis_and_places_of_its_words": {}}
+    assert group == expected
     printed = output_of(
         "data", "stats", tmp_path / "rows.jsonl", "--tokenizer", "words", "--html", tmp_path / "page.html"
     )
@@ -145,22 +145,6 @@ def test_without_scikit_learn_classifiers_are_left_out(monkeypatch: pytest.Monke
     assert "pip install 'd2e-sft[stats]'" in printed
     assert "±" not in printed
     assert "not measured" in (tmp_path / "page.html").read_text("utf-8")
-
-
-FILLER = "They walked on and said little while the day went by."
-
-
-def test_with_the_places_of_words_it_tells_the_order_unless_the_deciding_sentence_is_cut() -> None:
-    random_, rows = random.Random(2), []  # stories in which it rains early or late
-    for number in range(400):
-        early = random_.random() < 0.5
-        parts = [f"Story {number}. It rained.", FILLER, FILLER]
-        context = " ".join(parts if early else [f"Story {number}.", FILLER, FILLER, "It rained."])
-        rows.append(nli(number, context, "It rained at the beginning.", "positive" if early else "negative"))
-    assert accuracy_by_places(rows, [row.context for row in rows]) == 1.0
-    cut = accuracy_by_places(rows, [FILLER] * len(rows))
-    assert 0.4 < cut < 0.6
-    assert accuracy_by_places(rows[:12], [FILLER] * 12) is None
 
 
 def test_the_page_is_whole_escapes_names_and_leaves_out_what_is_not_there(built: Path) -> None:
