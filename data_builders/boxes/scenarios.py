@@ -5,7 +5,7 @@ uses the base task, except in `move_contents` and `ambiref`.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -78,8 +78,7 @@ def draw_scenarios(
     wanted: dict[Split, Need],
     rng: random.Random,
     *,
-    variant: Variant = "base",
-    usable: Callable[[Scenario], bool] = lambda scenario: True,
+    variant: Variant,
 ) -> Iterator[Drawn]:
     """Yield scenarios until every split has what it needs; the caller increases `taken` for each scenario.
 
@@ -98,16 +97,15 @@ def draw_scenarios(
         if start not in seen and wanted[split].open_share > 0:
             its_world, wording = sides[split]
             scenario = its_world.play(start, rng)
-            if usable(scenario):
-                if variant == "ambiref":  # each scenario has its own names, and several of these share a noun
-                    wording = replace(wording, names=ambiguous_names(world.objects, rng))
-                yield Drawn(len(seen), split, scenario, wording)
-                seen.add(start)
+            if variant == "ambiref":  # each scenario has its own names, and several of these share a noun
+                wording = replace(wording, names=ambiguous_names(world.objects, rng))
+            yield Drawn(len(seen), split, scenario, wording)
+            seen.add(start)
         idle = 0 if wanted[split].taken > taken else idle + 1
         if idle > _PATIENCE:
             state = ", ".join(f"{split} {need.taken:,} of {need.total:,}" for split, need in wanted.items())
             raise UserError(
                 f"boxes: found no further initial state after {_PATIENCE:,} draws ({state}); the splits share no "
                 "signature and no initial state is used twice",
-                remedy="ask for fewer samples, a smaller boxes.min_numops, or raise boxes.boxes or boxes.max_objects",
+                remedy="ask for fewer samples, or raise boxes.boxes or boxes.max_objects",
             )

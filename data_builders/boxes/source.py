@@ -28,7 +28,6 @@ class BoxesSourceOptions(SourceOptions):
 
     Attributes:
         expected_objects: Mean number of things in a box at the start, before clipping at `max_objects`.
-        min_numops: Draw only questions whose box was changed at least this often.
         changed_share: Share of the drawn questions whose box was changed at least once; None draws uniformly over
             numbers of operations and boxes, which leaves many boxes unchanged.
         scenarios: Ask everything about this many scenarios instead of drawing questions.
@@ -46,7 +45,6 @@ class BoxesSourceOptions(SourceOptions):
     dev_samples: int = Field(0, ge=0, le=MOST_SAMPLES)
     test_samples: int = Field(500, ge=0, le=MOST_SAMPLES)
     questions_per_scenario: int = Field(1, ge=1)
-    min_numops: int = Field(0, ge=0)
     changed_share: float | None = Field(None, ge=0, le=1)
     scenarios: int | None = Field(None, ge=1, le=10_000)
     form: Literal["question", "t5"] = "question"
@@ -55,7 +53,7 @@ class BoxesSourceOptions(SourceOptions):
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        drawing = {"train_samples", "dev_samples", "test_samples", "questions_per_scenario", "min_numops"}
+        drawing = {"train_samples", "dev_samples", "test_samples", "questions_per_scenario"}
         given = sorted((drawing | {"changed_share"}) & self.model_fields_set)
         if self.scenarios is not None and given:
             raise ValueError(f"scenarios asks every question, so it cannot be combined with {', '.join(given)}")
@@ -64,12 +62,8 @@ class BoxesSourceOptions(SourceOptions):
                 f"boxes × max_objects: got {self.boxes} × {self.max_objects}; expected at most {len(OBJECTS)}, "
                 "the number of different objects"
             )
-        if self.min_numops > self.operations:
-            raise ValueError(f"min_numops: got {self.min_numops}; expected at most operations ({self.operations})")
         if self.changed_share and self.operations == 0:
             raise ValueError(f"changed_share: got {self.changed_share}; expected 0 if operations is 0")
-        if self.min_numops and self.changed_share not in (None, 1):
-            raise ValueError(f"changed_share: got {self.changed_share}; with min_numops every drawn box is changed")
         if self.scenarios is None and not self.needs():
             raise ValueError("train_samples, dev_samples and test_samples are all 0; expected a sample to draw")
         return self
@@ -94,11 +88,7 @@ def read(job: Job) -> SplitSamples:
     world = BoxWorld(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
     wanted = options.needs()
     samples: dict[Split, list[EventSample]] = {split: [] for split in wanted}
-
-    def usable(scenario: Scenario) -> bool:
-        return max(scenario.numops(box, options.operations) for box in range(options.boxes)) >= options.min_numops
-
-    for drawn in draw_scenarios(world, wanted, rng, variant=options.variant, usable=usable):
+    for drawn in draw_scenarios(world, wanted, rng, variant=options.variant):
         need = wanted[drawn.split]
         asked = _questions(drawn.scenario, options.boxes)
         if options.scenarios is None:
@@ -124,7 +114,7 @@ def _draw(
     questions: list[_Question], options: BoxesSourceOptions, taken: int, wanted: int, rng: random.Random
 ) -> list[_Question]:
     """Up to `wanted` different questions; `taken` is how many the split has, which keeps `changed_share` exact."""
-    left = [question for question in questions if question.numops >= options.min_numops]
+    left = list(questions)
     drawn: list[_Question] = []
     while len(drawn) < wanted:
         fitting = left

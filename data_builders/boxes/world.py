@@ -48,10 +48,6 @@ class Scenario:
         """The number of things in each box at the start; train and test share no signature."""
         return tuple(len(contents) for contents in self.states[0])
 
-    def numops(self, box: int, after: int) -> int:
-        """Return how many of the first `after` operations touched, and so changed, the box."""
-        return sum(operation.touches(box) for operation in self.operations[:after])
-
 
 @dataclass(frozen=True)
 class BoxWorld:
