@@ -172,21 +172,9 @@ SCQ = {"format": "scq", "options": ["rain", "snow"], "answers": ["snow"]}
 MCQ = {"format": "mcq", "options": ["rain", "snow", "hail"], "answers": ["rain", "hail"]}
 
 
-@pytest.mark.parametrize(
-    ("reply", "verdict"),
-    [
-        ("Because.\nVerdict: supported", JudgedVerdict.SUPPORTED),
-        ("**Verdict: unsupported**.", JudgedVerdict.UNSUPPORTED),
-        ("Verdict: undecided", None),
-        ("Verdict: not_judged", None),
-        ("Verdict: not supported", None),
-        ("Verdict: supported or unsupported", None),
-        ("Verdict: supported\nOn second thought, it is not.", None),
-        ("", None),
-    ],
-)
-def test_only_the_two_verdicts_are_read(reply: str, verdict: JudgedVerdict | None) -> None:
-    assert read_verdict(reply) is verdict
+@pytest.mark.parametrize(("reply", "verdict"), CASES["verdicts"])
+def test_only_the_two_verdicts_are_read(reply: str, verdict: str | None) -> None:
+    assert read_verdict(reply) == verdict
 
 
 @pytest.mark.parametrize(

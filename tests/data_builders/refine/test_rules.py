@@ -14,12 +14,6 @@ from data_builders.text.sentences import split_sentences
 from tests.tiny import make_sample
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
-RED = "Red one. Red two. Red three. Red four. Red five."
-DIALOGUE = "A: Hello. Nice day.\nB: My roof leaks. It rains in.\nA: Call a roofer."
-ANSWERED = "Ann sold her boat. It rained. The price was two coins."
-COINS = "Coins fell. Snow fell. Ann found coins in her boat."
-FIRE = "A fire broke out. Cats slept. The roof fell. Dogs slept."
 WAR = "In June, a war began (far away). It lasted years. Then, oddly, Ann moved to Oslo, where she sold boats."
 DEFAULT = RefinerOptions()
 
@@ -37,37 +31,7 @@ def _nli(context: str, question: str) -> dict[str, object]:
     return {"context": context, "question": question, "format": "nli"}
 
 
-def _boat(context: str, answer: str) -> dict[str, object]:
-    return {"context": context, "question": "What became of the boat?", "answers": [answer]}
-
-
-@pytest.mark.parametrize(
-    ("sample", "options", "refined"),
-    [
-        (_nli(STORY, "Mia buys coffee before the train arrives"), {},
-         "Mia packed a bag. The train was late. A stranger sold her coffee."),
-        (_nli("The dam broke.", "Why was it dry?"), {}, "The dam broke."),
-        (_nli(STORY, "Xylophone?"), {}, STORY),  # no word of the question: the whole context
-        # Turns stay whole.
-        (_nli(DIALOGUE, "'roof leaks' causes 'Call a roofer'."), {}, DIALOGUE.split("\n", 1)[1]),
-        (_nli(RED, "red"), {"max_share": 0.4}, "Red one. Red two."),
-        (_nli(RED, "red"), {"max_share": 0.01}, "Red one."),  # at least one
-        (_nli(STORY, "stranger coffee train"), {"threshold": 1}, "A stranger sold her coffee."),
-        # The answer counts as query, unless it is a label.
-        ({"question": "What else?"}, {}, "The negative film was lost."),
-        ({"question": "A storm", "format": "nli"}, {}, "A storm came."),
-        # An accepted answer stays.
-        (_boat(ANSWERED, "coins"), {"max_share": 0.3, "keep_answer": False}, "Ann sold her boat."),
-        (_boat(ANSWERED, "Coins"), {"max_share": 0.3}, "Ann sold her boat. The price was two coins."),
-        (_boat(ANSWERED, "was  TWO coins"), {"max_share": 0.3}, "The price was two coins."),  # in any spelling
-        (_boat(ANSWERED, "rain"), {"max_share": 0.3}, "Ann sold her boat."),  # a part of a word is no answer
-        (_boat(ANSWERED, "It rained. The price"), {"max_share": 0.3}, ANSWERED),  # over two sentences
-        (_boat(COINS, "coins"), {"max_share": 0.1}, "Ann found coins in her boat."),  # the most relevant occurrence
-        # So do all spans that the source names.
-        ({"context": FIRE, "question": "What happened?", "answers": ["fire broke out; roof fell"],
-          "meta": {"spans": ["fire broke out", "roof fell"]}}, {"max_share": 0.1}, "A fire broke out. The roof fell."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sample", "options", "refined"), CASES["sentences"])
 def test_sentences_that_matter_are_kept(sample: dict[str, object], options: dict[str, Any], refined: str) -> None:
     assert refine(_sample(**sample), RefinerOptions(keep_events=False, **options)).refined_context == refined
 

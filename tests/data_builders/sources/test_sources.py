@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import yaml
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
@@ -22,6 +23,7 @@ from data_builders.sources.piper.tracie import without_csv_quotes
 from data_builders.sources.reading import first_of_each, keep_unseen
 from tests.data_builders.reading import read, replace, use_substitutes
 
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 SEEDS = range(8)
 
 
@@ -236,22 +238,9 @@ def test_excerpts_of_a_page(raw: Path, sentences: list[str], answer: str, most: 
 TEXT = "It rained, stopped and rained."
 
 
-@pytest.mark.parametrize(
-    ("events", "near", "found"),
-    [
-        (("rained", "rained"), (3, 23), ["rained", "rained"]),
-        # The nearest "rained" is the last one, but it is after the only "stopped".
-        (("rained", "stopped"), (22, 11), ["rained", "stopped"]),
-        (("rai", "stop"), (0, 11), ["rained", "stopped"]),
-        (("ned", "topped"), (0, 0), ["ned", "topped"]),  # no word begins with them
-        # Nothing is found if the first never precedes the second.
-        (("stopped", "It"), (0, 0), None),
-        (("snowed", "rained"), (0, 0), None),
-        (("rained", "snowed"), (0, 0), None),
-    ],
-)
-def test_two_events_are_found(events: tuple[str, str], near: tuple[float, float], found: list[str] | None) -> None:
-    spans = find_events(TEXT, events, near)
+@pytest.mark.parametrize(("events", "near", "found"), CASES["events of MATRES"])
+def test_two_events_are_found(events: list[str], near: list[float], found: list[str] | None) -> None:
+    spans = find_events(TEXT, (events[0], events[1]), (near[0], near[1]))
     assert (spans and [TEXT[start:end] for start, end in spans]) == found
 
 
