@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from scipy.stats import pearsonr
 from transformers import BertConfig, BertModel, BertTokenizer
 
@@ -99,30 +100,12 @@ def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_ot
         assert bool(warning) == ("the official script pairs them by position" in said.err)
 
 
-@pytest.mark.parametrize(
-    ("names", "answers", "leftovers", "expected"),
-    [
-        # The paper's example: (pan, cookware, container) four times, (pan, pot) once.
-        (
-            ["pan", "pot", "cookware", "container"],
-            [[("pan", "cookware", "container"), ("pot",)]] * 4 + [[("pan", "pot"), ("cookware", "container")]],
-            "apart",
-            [["pan", "cookware", "container"], ["pot"]],
-        ),
-        # Order does not matter, and a group with another name is skipped.
-        (
-            ["a", "b", "c"],
-            [[("b", "a")], [("a", "b")], [("a",), ("b",)], [("a", "lid")]],
-            "apart",
-            [["b", "a"], ["c"]],
-        ),
-        (["a", "b", "c"], [[("a",)]], "together", [["a"], ["b", "c"]]),
-        (["a", "b", "c"], [[("a",)]], "apart", [["a"], ["b"], ["c"]]),
-        ([], [[("a",)]], "together", []),
-    ],
-)
-def test_the_most_frequent_group_is_taken_first(names: Any, answers: Any, leftovers: str, expected: Any) -> None:
-    assert clusters.aggregate(names, answers, leftovers=leftovers) == expected
+CASES = yaml.safe_load(Path(__file__).with_name("test_openpi2.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES["aggregate"], ids=lambda case: case["why"])
+def test_the_most_frequent_group_is_taken_first(case: dict[str, Any]) -> None:
+    assert clusters.aggregate(case["names"], case["answers"], leftovers=case["leftovers"]) == case["clusters"]
 
 
 def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
@@ -137,25 +120,10 @@ def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
     }
 
 
-GOLD = {"1": {"": [("pan", "skillet"), ("egg",), ("salt",)]}}
-
-
-@pytest.mark.parametrize(
-    ("predicted", "official", "corrected"),
-    [
-        # Names without a label are dropped, so (oil) is an empty cluster, which officially still counts.
-        ([("skillet", "pan", "spatula"), ("egg",), ("salt", "pepper"), ("oil",)], (3 / 3, 3 / 4), (1, 1)),
-        ([("pan",), ("skillet",), ("egg", "salt"), ("egg",)], (1 / 3, 1 / 4), (1 / 3, 1 / 4)),
-        # A cluster given twice is officially right twice.
-        ([("egg",), ("egg",)], (2 / 3, 1 / 2), (1 / 3, 1)),
-    ],
-)
-def test_officially_the_names_of_precision_and_recall_are_swapped(
-    predicted: Any, official: tuple[float, float], corrected: tuple[float, float]
-) -> None:
-    scores = score_clusters(GOLD, {"1": {"": predicted}})
-    assert (scores["official"].recall, scores["official"].precision) == official
-    assert (scores["corrected"].recall, scores["corrected"].precision) == corrected
+@pytest.mark.parametrize("case", CASES["clusters"], ids=lambda case: case["why"])
+def test_officially_the_names_of_precision_and_recall_are_swapped(case: dict[str, Any]) -> None:
+    for rule, found in score_clusters({"1": {"": CASES["gold_clusters"]}}, {"1": {"": case["said"]}}).items():
+        assert [found.predicted_right, found.predicted, found.gold_found, found.gold] == case[rule]
 
 
 def test_entities_with_one_gold_cluster_are_skipped() -> None:

@@ -15,7 +15,6 @@ from eval.systems.crepe.benchmark import FAMILIES
 from eval.systems.crepe.code import most_frequent
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
 from eval.systems.crepe.parse import (
-    Parse,
     changes_from_first,
     changes_of,
     read_change,
@@ -40,7 +39,6 @@ from tests.eval.systems.crepe_perfect import FROM_FIRST, rule_of, write_events
 from tests.eval.systems.crepe_procedures import BURN, run
 from tests.eval.systems.files import save
 
-ENDLESS = "9" * 5_000
 PLAIN = (
     read_level, read_yes_or_no, read_change, read_option, read_truth, most_frequent, clause, label_of, polarity_of,
     in_words_of_t5, parse_schema, normalise, parse_states, parse_sentences, parse_change, parse_groups, first_integer,
@@ -56,7 +54,7 @@ READERS: Any = {
     "parse_pddl": lambda reply: [*vars(parse_pddl(reply)).values()],
 }
 REPLIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-CASES = [(name, *case) for name, cases in REPLIES.items() for case in cases]
+CASES = [(name, *case) for name, cases in REPLIES.items() if name != "code" for case in cases]
 
 
 @pytest.mark.parametrize(("reader", "reply", "expected"), CASES)
@@ -183,64 +181,14 @@ def test_each_level_is_compared_with_the_last_readable_one(compare: Any, levels:
     assert compare(levels) == labels
 
 
-CODE = """\
-    def boil(self):
-        self.kettle.hot = True
-        self.event0.change = "more likely"  # burn
-        self.event1.change = "equally likely"
-    def whatever_it_is_called(self):
-        self.event0.change = "likelier"
-    def wait(self):
-        self.kettle.hot = False
-        self.event0.subevent.change = "more likely"
-        self.event0.change = "less likely"
-        self.event7.change = "less likely"
-    def beyond(self):
-        self.event0.change = "more likely"
-"""
-CODE_LABELS = [[MORE, EQUALLY], [None, None], [LESS, None]]
-HEADER = "class Make_Tea:\n    # Start.\n\n    def __init__(self, event0):\n        self.event0 = event0\n"
-
-
-def change(event: str, label: str) -> str:
-    return f'self.event{event}.change = "{label} likely"\n'
-
-
-@pytest.mark.parametrize(
-    ("reply", "parse", "labels"),
-    [
-        (CODE, "official", CODE_LABELS),
-        (f"Here it is:\n```python\n{CODE}```\nDone.", "official", CODE_LABELS),
-        (HEADER + CODE, "official", CODE_LABELS),
-        (
-            "def make_tea(event0):\n    event0 = event0\n" + CODE.replace("self.event", "event"),
-            "official",
-            CODE_LABELS,
-        ),
-        # The official reading ends at a blank line.
-        (CODE.replace("    def wh", "\n    def wh"), "official", [[MORE, EQUALLY], [None, None], [None, None]]),
-        (CODE.replace("    def wh", "\n    def wh"), "lenient", CODE_LABELS),
-        # Lines before the first function belong to the first step.
-        (change("0", "less") + "def a(self):\n" + change("1", "more") + "def b(self):", "official", [[LESS, MORE]]),
-        # Officially "equally likely" does not undo a change.
-        ("def a(self):\n" + change("0", "more") + change("0", "equally"), "official", [[MORE, None]]),
-        ("def a(self):\n" + change("0", "more") + change("0", "equally"), "lenient", [[EQUALLY, None]]),
-        # The official reading takes one digit of an event's number.
-        ("def a(self):\n" + change("11", "more"), "official", [[None, MORE]]),
-        ("def a(self):\n" + change("11", "more"), "lenient", [[None, None]]),
-        ("def a(self):\n" + change(ENDLESS, "more"), "lenient", [[None, None]]),
-        # The lenient reading takes other quotes and spaces.
-        ("def a(self):\n  self.event0.change='less likely'", "lenient", [[LESS, None]]),
-        ("def a(self):\n  self.event0.change='less likely'", "official", [[None, None]]),
-    ],
-)
-def test_functions_are_steps_by_their_place(reply: str, parse: Parse, labels: list[list[int | None]]) -> None:
-    expected = [*labels, *[[None, None]] * (3 - len(labels))]
-    assert read_code(reply, 3, 2, parse).labels == expected
+@pytest.mark.parametrize("case", REPLIES["code"])
+def test_functions_are_steps_by_their_place(case: dict[str, Any]) -> None:
+    expected = [*case["labels"], *[[None, None]] * (3 - len(case["labels"]))]
+    assert read_code(case["reply"].replace("ENDLESS", "9" * 5_000), 3, 2, case["parse"]).labels == expected
 
 
 def test_attributes_of_objects_are_entity_changes() -> None:
-    found = read_code(CODE, 3, 2, "official").entities
+    found = read_code(REPLIES["code"][0]["reply"], 3, 2, "official").entities
     assert [[(c.entity, c.attribute, c.change) for c in changes] for changes in found] == [
         [("kettle", "hot", "True")],
         [],
