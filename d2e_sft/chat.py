@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from d2e_sft.config.decoding import DecodingConfig, describe, given_decoder
 from d2e_sft.config.recipe import EvalSection, ModelSection, Recipe, recipe_of, warn_if_trained_on_texts
-from d2e_sft.data.chat_template import ChatEncoder, Messages
+from d2e_sft.data.chat_template import ChatEncoder, FormatPrompt, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
 from d2e_sft.util.errors import UserError, did_you_mean, path_error
@@ -38,24 +38,8 @@ Everything else is a question. It is answered plainly and, if there is a context
 with the debiased answer. Write two slashes if a question begins with one."""
 
 
-@dataclass(frozen=True)
-class ChatWording:
-    """The texts around a user's turns; an empty `system` means no system message.
-
-    `context` has the placeholder `{context}`, and `user` has `{context_block}` and `{question}`.
-    """
-
-    system: str = ""
-    context: str = "Context: {context}\n"
-    user: str = "{context_block}{question}"
-
-    def turn(self, question: str, context: str = "") -> str:
-        """One turn of the user; braces in the question or the context are kept as they are."""
-        block = self.context.replace("{context}", context) if context.strip() else ""
-        before, placed, after = (
-            part.replace("{question}", question) for part in self.user.partition("{context_block}")
-        )
-        return before + (block if placed else "") + after
+# Questions as they are, after the context.
+PLAIN = FormatPrompt(system="", context="Context: {context}\n", user="{context_block}{question}", response="{answer}")
 
 
 @dataclass
@@ -64,6 +48,7 @@ class ChatSession:
 
     Attributes:
         decoding: How the debiased answer is decoded; it may be replaced between turns.
+        wording: The texts around the turns; an empty `system` means no system message.
         context: The next turn's; if empty, answers are plain.
         turns: Question and answer of each turn, as the user and the model wrote them.
         forgotten: Old turns that the last prompt left out.
@@ -71,7 +56,7 @@ class ChatSession:
 
     loaded: LoadedModel
     decoding: DecodingConfig
-    wording: ChatWording = ChatWording()
+    wording: FormatPrompt = PLAIN
     context: str = ""
     turns: list[tuple[str, str]] = field(default_factory=list)
     forgotten: int = 0
@@ -88,9 +73,9 @@ class ChatSession:
         """The conversation up to the answer, without its oldest turns."""
         messages = [{"role": "system", "content": self.wording.system}] if self.wording.system else []
         for asked, answer in self.turns[forgotten:]:
-            messages.append({"role": "user", "content": self.wording.turn(asked)})
+            messages.append({"role": "user", "content": self.wording.asked(asked, "")})
             messages.append({"role": "assistant", "content": answer})
-        return [*messages, {"role": "user", "content": self.wording.turn(question, context)}]
+        return [*messages, {"role": "user", "content": self.wording.asked(question, context)}]
 
     def ask(self, question: str) -> Iterator[tuple[str, str]]:
         """Answer a turn, and remember it with the debiased answer if there is one.
@@ -178,7 +163,7 @@ def open_session(
 
 def _wording(
     model: str, recipe: Recipe | None, wording: str | None, prompt_set: str | None, system: str | None
-) -> ChatWording:
+) -> FormatPrompt:
     from d2e_sft.train.data_record import trained_wording
 
     if (wording or ("none" if recipe is None else "qa")) == "none":
@@ -187,15 +172,15 @@ def _wording(
                 f"--prompt-set {prompt_set}: has no effect on questions that are sent as they are",
                 remedy="drop it, or add --wording qa",
             )
-        return ChatWording(system=system or "")
+        return PLAIN.model_copy(update={"system": system or ""})
     named = "default" if recipe is None else recipe.data.prompt_set
     prompts = load_prompt_set(prompt_set or trained_wording(model, named))
     if "qa" not in prompts.zero_shot:
         if wording is None:
-            return ChatWording(system=system or "")
+            return PLAIN.model_copy(update={"system": system or ""})
         raise UserError(f"--wording qa: prompt set {prompts.name!r} has no prompt for qa", "use --wording none")
     prompt = prompts.zero_shot["qa"]
-    return ChatWording(prompt.system if system is None else system, prompt.context, prompt.user)
+    return prompt if system is None else prompt.model_copy(update={"system": system})
 
 
 def talk(

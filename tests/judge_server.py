@@ -5,6 +5,7 @@ Its answer to a prompt is `echo: ` and the prompt's user message, unless `reply`
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -109,6 +110,33 @@ class _Handler(QuietHandler):
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.reply(status, body, {"Content-Type": "application/json", **(headers or {})})
+
+
+_OK, _ERROR = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 500 Error\r\n"
+# What a server sends that means harm: pieces with a pause after each; the last one is repeated for ever.
+HARM: dict[str, tuple[list[bytes], float]] = {
+    "nothing": ([b""], 0.1),
+    "a status line without end": ([b"HTTP/1.1 200 ", b"O"], 0.05),
+    "a head without end, dripped": ([_OK, b"X"], 0.05),
+    "headers without end, dripped": ([_OK, b"X: y\r\n"], 0.05),
+    "a head without end, flooded": ([_OK, b"X" * 4096], 0),
+    "continuations without end": ([b"HTTP/1.1 100 Continue\r\n\r\n"], 0.001),
+    "a body without end, dripped": ([_OK + b"\r\n", b" "], 0.05),
+    "a body without end, flooded": ([_OK + b"\r\n", b" " * (1 << 20)], 0),
+    "an error without end, dripped": ([_ERROR + b"\r\n", b" "], 0.05),
+    "chunks without end, dripped": ([_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"], 0.05),
+    "a body that is too short": ([_OK + b"Content-Length: 1000000\r\n\r\n{}", b""], 0.1),
+    "no HTTP": ([bytes(range(256)), b"\r\n"], 0.01),
+}
+
+
+def harm(handler: QuietHandler, kind: str) -> None:
+    """Answer by one of HARM, until the client has gone."""
+    handler.close_connection = True
+    pieces, pause = HARM[kind]
+    for piece in itertools.chain(pieces, itertools.repeat(pieces[-1])):
+        handler.wfile.write(piece)
+        time.sleep(pause)
 
 
 def completion(text: str | None, *, usage: bool = True, finish_reason: str = "stop") -> bytes:

@@ -287,14 +287,6 @@ class StepBench:
                 raise UserError(f"the engines disagree on the loss: {named}", "report it with this line")
 
 
-def in_each_setting(engines: Sequence[StepEngine], *, prefers: bool = False) -> list[StepEngine]:
-    """Return the engines with the settings they are measured in: those of D²E with each choice of gradients."""
-    objective = (
-        [PREFER] if prefers else [D2ESection(view_gradients=gradients) for gradients in get_args(ViewGradients)]
-    )
-    return [replace(engine, d2e=d2e) for engine in engines for d2e in ([SFT] if engine.is_sft else objective)]
-
-
 def bench_training(
     model: str,
     *,
@@ -316,7 +308,12 @@ def bench_training(
     the number. The refined view of a share `unrefined` of the samples is the original one.
     """
     prefers = objective == "prefer"
-    chosen = in_each_setting(engines_of(precision, trl=trl, prefers=prefers, only=engines), prefers=prefers)
+    sections = [PREFER] if prefers else [D2ESection(view_gradients=gradients) for gradients in get_args(ViewGradients)]
+    chosen = [
+        replace(engine, d2e=d2e)
+        for engine in engines_of(precision, trl=trl, prefers=prefers, only=engines)
+        for d2e in ([SFT] if engine.is_sft else sections)
+    ]
     bench = StepBench.of(model, precision, device)
     result: list[Row] = []
     for context in contexts:

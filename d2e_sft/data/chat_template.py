@@ -57,6 +57,16 @@ class FormatPrompt(BaseModel):
         """The text before the answer, for example `The answer is:`."""
         return self.response.removesuffix("{answer}").strip()
 
+    def asked(self, question: str, context: str, options: str = "") -> str:
+        """Return the user message of a question; a blank context has no line."""
+        block = fill(self.context, {"context": context}) if context.strip() else ""
+        return fill(self.user, {"context_block": block, "question": question, "options": options})
+
+
+def fill(template: str, fields: dict[str, str]) -> str:
+    # One pass: a brace in a user's text is never a placeholder.
+    return re.sub(r"\{(\w+)\}", lambda match: fields.get(match[1], match[0]), template)
+
 
 @dataclass(frozen=True)
 class Continuation:

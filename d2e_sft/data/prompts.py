@@ -9,7 +9,6 @@ its own wording.
 from __future__ import annotations
 
 import hashlib
-import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -20,7 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import CUE, CUED, Continuation, Form, FormatPrompt
+from d2e_sft.data.chat_template import CUE, CUED, Continuation, Form, FormatPrompt, fill
 from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import load_yaml
@@ -124,7 +123,7 @@ class PromptSet(BaseModel):
             return f"{self.marker(sample.format)} {_answer(sample)}"
         if sample.conversation is not None:
             return sample.answers[0]
-        return _fill(self._prompt(sample.format, sample).response, {"answer": _answer(sample)})
+        return fill(self._prompt(sample.format, sample).response, {"answer": _answer(sample)})
 
     def answer_start(self, sample: EventSample) -> int:
         """Return where the answer begins in the `response` of a sample, in characters."""
@@ -170,13 +169,9 @@ class PromptSet(BaseModel):
         return self._prompts[fmt]
 
     def _user(self, sample: EventSample, context: str) -> dict[str, str]:
+        options = "\n".join(render_option(i, option) for i, option in enumerate(sample.options))
         prompt = self._prompt(sample.format, sample)
-        fields = {
-            "context_block": _fill(prompt.context, {"context": context}) if context.strip() else "",
-            "question": sample.question,
-            "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
-        }
-        return {"role": "user", "content": _fill(prompt.user, fields)}
+        return {"role": "user", "content": prompt.asked(sample.question, context, options)}
 
 
 def _answer(sample: EventSample) -> str:
@@ -232,8 +227,3 @@ def _read(path: Path) -> PromptSet:
         raise UserError(f"{path}: {describe_validation_error(error)}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: not a YAML file ({error})") from None
-
-
-def _fill(template: str, fields: dict[str, str]) -> str:
-    # One pass: a brace in a user's text is never a placeholder.
-    return re.sub(r"\{(\w+)\}", lambda match: fields.get(match[1], match[0]), template)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import itertools
 import os
 import signal
 import time
@@ -25,7 +24,7 @@ from tests.attack.interrupted import until_done
 from tests.command import d2e
 from tests.d2e_sft.judge.echo import ask, prompts, words
 from tests.factories import make_run, prediction
-from tests.judge_server import JudgeServer, completion
+from tests.judge_server import HARM, JudgeServer, completion, harm
 from tests.servers import QuietHandler
 
 WRONG, AT_ONCE = 60, 4
@@ -120,36 +119,13 @@ def test_flip_a_bit(given: Attempt) -> None:
     assert _patterns(given.folder) == given.world.whole, "a damaged reply was used"
 
 
-_OK = b"HTTP/1.1 200 OK\r\n"
 _SECONDS, _PROMPTS = 0.2, 8
-# What a server sends: pieces with a pause after each; the last one is repeated for ever.
-_HARM: dict[str, tuple[list[bytes], float]] = {
-    "nothing": ([b""], 0.1),
-    "a status line without end": ([b"HTTP/1.1 200 ", b"O"], 0.05),
-    "a head without end, dripped": ([_OK, b"X"], 0.05),
-    "headers without end, dripped": ([_OK, b"X: y\r\n"], 0.05),
-    "a head without end, flooded": ([_OK, b"X" * 4096], 0),
-    "continuations without end": ([b"HTTP/1.1 100 Continue\r\n\r\n"], 0.001),
-    "a body without end, dripped": ([_OK + b"\r\n", b" "], 0.05),
-    "a body without end, flooded": ([_OK + b"\r\n", b" " * (1 << 20)], 0),
-    "chunks without end, dripped": ([_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"], 0.05),
-    "a body that is too short": ([_OK + b"Content-Length: 1000000\r\n\r\n{}", b""], 0.1),
-    "no HTTP": ([bytes(range(256)), b"\r\n"], 0.01),
-}
 _BODIES = (
     b"", b"[" * 100_000, b"{}", b"null", b'{"choices": []}', b'{"choices": [{"message": {"content": 7}}]}',
     b"\xff\xfe", b'{"choices": [{"message": {"content": "\\ud800"}}]}', b"<html>", completion(None),
     completion("no echo"), gzip.compress(b" " * 30_000_000),
 )  # fmt: skip
 _STATUSES = (200, 200, 200, 204, 302, 400, 401, 404, 429, 500, 503)
-
-
-def _harm(handler: QuietHandler, kind: str) -> None:
-    handler.close_connection = True
-    pieces, pause = _HARM[kind]
-    for piece in itertools.chain(pieces, itertools.repeat(pieces[-1])):
-        handler.wfile.write(piece)
-        time.sleep(pause)
 
 
 @attack(
@@ -167,7 +143,7 @@ def test_harmful_servers(given: Attempt) -> None:
         if given.random.random() < honest:
             handler.reply(200, completion(f"echo: {server.users[-1]}"))
         elif given.random.random() < 0.7:
-            _harm(handler, given.random.choice(list(_HARM)))
+            harm(handler, given.random.choice(list(HARM)))
         else:
             body, packed = given.random.choice(_BODIES), given.random.random() < 0.2
             handler.reply(given.random.choice(_STATUSES), body, {"Content-Encoding": "gzip"} if packed else {})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.chat import ChatSession, ChatWording, open_session, talk
+from d2e_sft.chat import PLAIN, ChatSession, open_session, talk
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.chat_template import ChatEncoder
+from d2e_sft.data.chat_template import ChatEncoder, FormatPrompt
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import LoadedModel
@@ -22,14 +22,14 @@ from tests.tiny import make_sample, save_tiny_model, tiny_model, tiny_tokenizer
 QA = load_prompt_set("default").zero_shot["qa"]
 
 
-def opened(alpha: float = 0.7, wording: ChatWording | None = None, kind: str = "llama") -> ChatSession:
+def opened(alpha: float = 0.7, wording: FormatPrompt = PLAIN, kind: str = "llama") -> ChatSession:
     decoding = DecodingConfig(alpha=alpha, max_new_tokens=8)
-    return ChatSession(LoadedModel(tiny_model(kind, seed=3), tiny_tokenizer()), decoding, wording or ChatWording())
+    return ChatSession(LoadedModel(tiny_model(kind, seed=3), tiny_tokenizer()), decoding, wording)
 
 
 def test_the_first_turn_of_a_run_is_the_prompt_of_training() -> None:
     sample = make_sample(4, context="A {question} of {context}.", question="Why {context_block}?")
-    conversation = opened(wording=ChatWording(QA.system, QA.context, QA.user))
+    conversation = opened(wording=QA)
     for view, context in (("original", sample.context), ("imagined", "")):
         expected = load_prompt_set("default").messages(sample, view)  # type: ignore[arg-type]
         assert conversation.messages(sample.question, context=context) == expected
@@ -81,10 +81,10 @@ def test_the_oldest_turns_give_way_to_a_context_that_is_long() -> None:
 def test_a_run_is_asked_and_decoded_as_its_recipe_says(tmp_path: Path) -> None:
     run = str(make_run(tmp_path, "llama", "eval.alpha=0.3"))
     conversation = open_session(run)
-    assert conversation.wording == ChatWording(QA.system, QA.context, QA.user)
+    assert conversation.wording == QA
     assert (conversation.decoding.alpha, conversation.decoding.max_new_tokens) == (0.3, 12)
     conversation = open_session(run, alpha=0.9, max_new_tokens=5, wording="none", system="Be brief.", dtype="bfloat16")
-    assert conversation.wording == ChatWording(system="Be brief.")
+    assert conversation.wording == PLAIN.model_copy(update={"system": "Be brief."})
     worded = {
         "neutral": "neutral",
         "neutral, the rows' own": "neutral",
@@ -106,7 +106,7 @@ def test_a_run_is_asked_and_decoded_as_its_recipe_says(tmp_path: Path) -> None:
 def test_another_model_gets_questions_as_they_are(tmp_path: Path) -> None:
     model = str(save_tiny_model(tmp_path / "model"))
     conversation = open_session(model)
-    assert conversation.wording == ChatWording()
+    assert conversation.wording == PLAIN
     assert conversation.decoding.alpha == 0.5
     assert open_session(model, wording="qa").wording.system == QA.system
     with pytest.raises(UserError, match="--prompt-set default: has no effect on questions that are sent as they are"):

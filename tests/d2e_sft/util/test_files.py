@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -112,26 +111,6 @@ def test_a_key_given_twice_is_found_among_many() -> None:
     with pytest.raises(ValueError, match="'k49999' is given twice"):
         object_with_unique_keys([*((f"k{i}", i) for i in range(50_000)), ("k49999", 0)])
     assert time.process_time() - started < 1
-
-
-def test_a_symbolic_link_stays_one_and_its_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "there" / "file")
-    for text in ("made", "made again"):  # the link leads nowhere at first
-        write_whole(tmp_path / "link", text)
-        assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "there" / "file").read_text() == text
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "link", "there"]
-
-
-def test_a_pipe_gets_the_content_and_stays_a_pipe(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(pipe.read_text)
-        write_whole(pipe, "content")
-        assert read.result(10) == "content"
-    assert pipe.is_fifo()
 
 
 def test_devices_are_written_to() -> None:
