@@ -49,11 +49,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "score": ("eval.commands.score", "score", "Score predictions as a related system's paper does."),
         "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
         "table": ("eval.commands.table", "table", "Lay scores out as the paper's tables, also for LaTeX."),
-        "wiqa-baseline": (
-            "eval.commands.wiqa",
-            "wiqa_baseline",
-            "Train and score WIQA's baselines: AdaBoost, BERT.",
-        ),
+        "wiqa-baseline": ("eval.commands.wiqa", "wiqa_baseline", "Train and score WIQA's baselines: AdaBoost, BERT."),
         "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
         "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
     },

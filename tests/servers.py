@@ -38,21 +38,14 @@ class LocalServer(ThreadingHTTPServer):
 class QuietHandler(BaseHTTPRequestHandler):
     """Answers every verb by `answer`, and writes no log."""
 
-    def do_GET(self) -> None:
-        self.answer()
-
-    def do_HEAD(self) -> None:
-        self.answer()
-
-    def do_POST(self) -> None:
-        self.answer()
-
-    def do_PUT(self) -> None:
-        self.answer()
-
     def answer(self) -> None:
         """Answer one request, of whatever `command`."""
         raise NotImplementedError
+
+    def _answered(self) -> None:
+        self.answer()
+
+    do_GET = do_HEAD = do_POST = do_PUT = _answered  # noqa: N815
 
     def reply(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         """One whole answer; its body is left out where only the head was asked for."""

@@ -9,39 +9,26 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     BloomConfig,
-    BloomForCausalLM,
     Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
     Gemma3TextConfig,
-    Gemma4ForCausalLM,
     Gemma4TextConfig,
     GPT2Config,
-    GPT2LMHeadModel,
     GraniteConfig,
-    GraniteForCausalLM,
     GraniteMoeHybridConfig,
-    GraniteMoeHybridForCausalLM,
     Lfm2Config,
-    Lfm2ForCausalLM,
     LlamaConfig,
-    LlamaForCausalLM,
     MambaConfig,
-    MambaForCausalLM,
     MistralConfig,
-    MistralForCausalLM,
     PhiConfig,
-    PhiForCausalLM,
+    PreTrainedConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3_5ForCausalLM,
     Qwen3_5TextConfig,
     Qwen3Config,
-    Qwen3ForCausalLM,
     T5Config,
-    T5ForConditionalGeneration,
 )
 
 from d2e_sft.data.sample import EventSample
@@ -103,65 +90,51 @@ def _gpt2(dropout: float = 0) -> GPT2Config:
     )  # fmt: skip
 
 
-def _granite4(first: str) -> GraniteMoeHybridForCausalLM:
-    config = GraniteMoeHybridConfig(
+def _granite4(first: str) -> GraniteMoeHybridConfig:
+    return GraniteMoeHybridConfig(
         **_SIZES, layer_types=[first, "attention"], position_embedding_type="rope", mamba_n_heads=8, mamba_d_head=8,
         mamba_d_state=4, mamba_n_groups=1, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48,
     )  # fmt: skip
-    return GraniteMoeHybridForCausalLM(config)
 
 
 _GEMMA: dict[str, Any] = {**_SIZES, "query_pre_attn_scalar": 8, "sliding_window": 40}
-_BUILD: dict[str, Callable[[], Any]] = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SIZES)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**_SIZES, tie_word_embeddings=True)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**_SIZES)),
-    "mistral": lambda: MistralForCausalLM(MistralConfig(**_SIZES, sliding_window=None)),
-    "mistral-window": lambda: MistralForCausalLM(MistralConfig(**_SIZES, sliding_window=40)),
+_WINDOWS = ["sliding_attention", "full_attention"]
+_CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
+    "llama": lambda: LlamaConfig(**_SIZES),
+    "qwen2": lambda: Qwen2Config(**_SIZES, tie_word_embeddings=True),
+    "qwen3": lambda: Qwen3Config(**_SIZES),
+    "mistral": lambda: MistralConfig(**_SIZES, sliding_window=None),
+    "mistral-window": lambda: MistralConfig(**_SIZES, sliding_window=40),
     # One layer with a window and one without; a head that caps its logits.
-    "gemma3": lambda: Gemma3ForCausalLM(
-        Gemma3TextConfig(
-            **_GEMMA, layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=5.0
-        )
-    ),
-    "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**_GEMMA)),  # caps attention scores too
-    "granite": lambda: GraniteForCausalLM(GraniteConfig(**_SIZES, logits_scaling=3.0)),
+    "gemma3": lambda: Gemma3TextConfig(**_GEMMA, layer_types=_WINDOWS, final_logit_softcapping=5.0),
+    "gemma2": lambda: Gemma2Config(**_GEMMA),  # caps attention scores too
+    "granite": lambda: GraniteConfig(**_SIZES, logits_scaling=3.0),
     # Two layers share keys and values with the two before them; each layer embeds the tokens anew.
-    "gemma4": lambda: Gemma4ForCausalLM(
-        Gemma4TextConfig(
-            **_SIZES | {"num_hidden_layers": 4}, sliding_window=40, global_head_dim=16,
-            layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=2,
-            hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB_SIZE,
-        )
+    "gemma4": lambda: Gemma4TextConfig(
+        **_SIZES | {"num_hidden_layers": 4}, sliding_window=40, global_head_dim=16, layer_types=_WINDOWS * 2,
+        num_kv_shared_layers=2, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB_SIZE,
     ),
     "granite4": lambda: _granite4("attention"),
     # Layers with a state in front of one with attention.
     "granite4-hybrid": lambda: _granite4("mamba"),
-    "qwen3.5": lambda: Qwen3_5ForCausalLM(
-        Qwen3_5TextConfig(
-            **_SIZES, layer_types=["linear_attention", "full_attention"], linear_conv_kernel_dim=4,
-            linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
-        )
+    "qwen3.5": lambda: Qwen3_5TextConfig(
+        **_SIZES, layer_types=["linear_attention", "full_attention"], linear_conv_kernel_dim=4,
+        linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
     ),
-    "lfm2": lambda: Lfm2ForCausalLM(
-        Lfm2Config(**_SIZES, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)
+    "lfm2": lambda: Lfm2Config(**_SIZES, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False),
+    # A head with a bias.
+    "phi": lambda: PhiConfig(**{name: value for name, value in _SIZES.items() if name != "head_dim"}),
+    "gpt2": _gpt2,
+    "gpt2-dropout": lambda: _gpt2(dropout=0.1),
+    "mamba": lambda: MambaConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, state_size=4, pad_token_id=0
     ),
-    "phi": lambda: PhiForCausalLM(  # a head with a bias
-        PhiConfig(**{name: value for name, value in _SIZES.items() if name != "head_dim"})
+    "bloom": lambda: BloomConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=32, n_layer=2, n_head=4, hidden_dropout=0, attention_dropout=0
     ),
-    "gpt2": lambda: GPT2LMHeadModel(_gpt2()),
-    "gpt2-dropout": lambda: GPT2LMHeadModel(_gpt2(dropout=0.1)),
-    "mamba": lambda: MambaForCausalLM(
-        MambaConfig(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, state_size=4, pad_token_id=0)
-    ),
-    "bloom": lambda: BloomForCausalLM(
-        BloomConfig(vocab_size=VOCAB_SIZE, hidden_size=32, n_layer=2, n_head=4, hidden_dropout=0, attention_dropout=0)
-    ),
-    "t5": lambda: T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=VOCAB_SIZE, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, dropout_rate=0,
-            eos_token_id=1, pad_token_id=0, decoder_start_token_id=0,
-        )
+    "t5": lambda: T5Config(
+        vocab_size=VOCAB_SIZE, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, dropout_rate=0,
+        eos_token_id=1, pad_token_id=0, decoder_start_token_id=0,
     ),
 }  # fmt: skip
 
@@ -169,7 +142,7 @@ _BUILD: dict[str, Callable[[], Any]] = {
 def tiny_model(kind: str = "llama", seed: int = 0) -> Any:
     """A randomly initialised causal language model of a few thousand weights, float32, in eval mode."""
     torch.manual_seed(seed)
-    model = _BUILD[kind]()
+    model = (AutoModelForSeq2SeqLM if kind == "t5" else AutoModelForCausalLM).from_config(_CONFIGS[kind]())
     # Random models of the usual scale are almost uniform; sharper ones make greedy choices that a small error
     # cannot flip, and gradients that are not tiny.
     with torch.no_grad():

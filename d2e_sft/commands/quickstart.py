@@ -18,6 +18,7 @@ _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "
 _DRAW = ("habit.train_samples=224", "habit.test_samples=60")
 # With 90 % swapped rows, the usual place of a thing is the answer as often as each of the nine others.
 _DATA = {"habit": (), "habit-swapped": ("--swap", "0.9")}
+_BUILD = ("data", "build", "--datasets", "habit")
 _BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
 # Run → method and data.
 _RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swapped": ("sft-lora", "habit-swapped")}
@@ -38,19 +39,7 @@ def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
     bench, base = str(folder / "habit"), str(folder / "base")
     runs = [str(folder / name) for name in _RUNS]
     builds = [
-        [
-            "data",
-            "build",
-            "--datasets",
-            "habit",
-            "--out",
-            str(folder / name),
-            "--overwrite",
-            *swap,
-            *drawn,
-            *_WORLD,
-            *_DRAW,
-        ]
+        [*_BUILD, "--out", str(folder / name), "--overwrite", *swap, *drawn, *_WORLD, *_DRAW]
         for name, swap in _DATA.items()
     ]
     trainings = [

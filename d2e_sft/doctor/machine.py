@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from d2e_sft.doctor.run import Finding, Status, installed_version
 from d2e_sft.model.attention.cuda import AMPERE, cuda_kernel_takes
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE
 from d2e_sft.model.attention.segments import LayerOptions
-from d2e_sft.model.device import automatic_dtype, usable_device
+from d2e_sft.model.device import automatic_dtype, timed, usable_device
 from d2e_sft.train.launch import accelerators, launch_command, launchers
 from d2e_sft.util.errors import UserError
 
@@ -81,8 +80,8 @@ def check_precisions() -> Iterator[Finding]:
         try:
             product = (left.to(device, dtype) @ right.to(device, dtype)).float().cpu()
             if device.type == "cpu":  # on a GPU so small a product measures the kernel launch
-                single, half = seconds_of_products(32, torch.float32, dtype)
-                text += f", {single / half:.2g} × as fast as float32"
+                times = _seconds_of_product(torch.float32) / _seconds_of_product(dtype)
+                text += f", {times:.2g} × as fast as float32"
         except RuntimeError as failure:  # no kernel on this device
             yield Finding(name, "warn", f"not on {device.type} ({str(failure).splitlines()[0]})", instead)
             continue
@@ -123,18 +122,10 @@ def _kernel(cuda: bool) -> tuple[Status, str]:
     return "warn", "segment by segment, which is slow: the flash kernel does not run here, or is wrong"
 
 
-def seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
-    """Time the product of a small model's layer on `rows` tokens on the CPU, per dtype; the fastest of three."""
-    left, right = torch.ones(rows, 576), torch.ones(576, 1536)
-    pairs = {dtype: (left.to(dtype), right.to(dtype)) for dtype in dtypes}
-    seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in dtypes}
-    with torch.no_grad():
-        for _ in range(4):  # alternating, so that the load is the same for all; the first warms up
-            for dtype, (one, other) in pairs.items():
-                start = time.perf_counter()
-                torch.mm(one, other)
-                seconds[dtype].append(time.perf_counter() - start)
-    return [min(seconds[dtype][1:]) for dtype in dtypes]
+def _seconds_of_product(dtype: torch.dtype) -> float:
+    """Time the product of a small model's layer on 32 tokens on the CPU; the fastest of four."""
+    left, right = torch.ones(32, 576, dtype=dtype), torch.ones(576, 1536, dtype=dtype)
+    return min(timed(lambda: torch.mm(left, right), left.device)[1] for _ in range(4))
 
 
 _SHOWN = (

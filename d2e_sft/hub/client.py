@@ -42,9 +42,9 @@ def check_name(name: str) -> None:
     """Raise UserError unless the name is `OWNER/NAME` or `NAME`; the Hub is not asked."""
     try:
         validate_repo_id(name)
-    except HFValidationError as error:
+    except HFValidationError:
         raise UserError(
-            f"{name!r}: not the name of a repository; expected OWNER/NAME ({error})",
+            f"{name!r}: not the name of a repository; expected OWNER/NAME",
             "letters, digits, '-', '_' and '.', with one '/' in between",
         ) from None
 

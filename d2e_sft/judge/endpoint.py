@@ -162,7 +162,17 @@ class OpenAIBackend:
         return reply and reply.model_copy(update={"text": self._endpoint.redact_reply(reply.text)})
 
     def _read(self, body: bytes, prompt: Any) -> Reply | None:
-        return read_completion(body)
+        """Return the reply in the bytes of a chat completion; None if they are anything else."""
+        try:
+            completion = _Completion.model_validate_json(body)
+        except ValidationError:
+            return None
+        choice = completion.choices[0]
+        # None, so that it is guessed, for anything odd and for 0, which some proxies send.
+        counts = completion.usage if isinstance(completion.usage, dict) else {}
+        names = ("prompt_tokens", "completion_tokens")
+        tokens = {name: counts[name] for name in names if type(counts.get(name)) is int and counts[name] > 0}
+        return Reply(text=choice.message.content or "", cut_off=choice.finish_reason == "length", **tokens)
 
     def _post(self, client: Any, prompt: Any) -> bytes:
         limit, sampling = self._limit, self._options.temperature
@@ -331,20 +341,6 @@ class _Choice(BaseModel):
 class _Completion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
     usage: Any = None
-
-
-def read_completion(body: bytes) -> Reply | None:
-    """Return the reply in the bytes of a chat completion; None if they are anything else."""
-    try:
-        completion = _Completion.model_validate_json(body)
-    except ValidationError:
-        return None
-    choice = completion.choices[0]
-    # None, so that it is guessed, for anything odd and for 0, which some proxies send.
-    counts = completion.usage if isinstance(completion.usage, dict) else {}
-    names = ("prompt_tokens", "completion_tokens")
-    tokens = {name: counts[name] for name in names if type(counts.get(name)) is int and counts[name] > 0}
-    return Reply(text=choice.message.content or "", cut_off=choice.finish_reason == "length", **tokens)
 
 
 def _server_message(body: bytes) -> str:

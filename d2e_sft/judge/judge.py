@@ -23,6 +23,7 @@ from tqdm import tqdm
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.files import replacing
+from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.progress import Progress
 
 T = TypeVar("T")
@@ -271,7 +272,7 @@ class Judge:
     def __init__(self, backend: Backend, options: JudgeOptions) -> None:
         self.options = options
         self.usage = Usage(options.prices, options.max_cost, options.max_tokens)
-        self.cache = ReplyCache(options.cache_folder, backend.identity)
+        self.cache = ReplyCache(options.cache or cache_dir() / "judge", backend.identity)
         self._backend = backend
         self._unusable = ""  # the last reply without the required form
 

@@ -29,7 +29,6 @@ from pydantic import (
 from d2e_sft.config.options import reject_unused
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import sha256_of
-from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.secrets import is_long_enough, public_address
 
 BackendName = Literal["rules", "openai", "local"]
@@ -101,10 +100,6 @@ class JudgeOptions(EndpointOptions):
         """What results say of the judge: back end, model and, if they are the user's own, the prompts' file."""
         own = {} if self.prompts is None else {"prompts": f"{self.prompts.name}, sha256 {sha256_of(self.prompts)}"}
         return {"backend": self.backend, "model": self.model, **own}
-
-    @property
-    def cache_folder(self) -> Path:
-        return self.cache or cache_dir() / "judge"
 
 
 @dataclass(frozen=True)
@@ -198,22 +193,21 @@ _BACKENDS_OF: dict[str, Sequence[str]] = {  # the back ends that use a parameter
 }
 
 
-def _option(kind: type[EndpointOptions], name: str, default: Any, flag: str, parameter: str) -> Callable[[Any], Any]:
+def _option(kind: type[EndpointOptions], name: str, flag: str, parameter: str) -> Callable[[Any], Any]:
     """Return a click option whose value pydantic converts and checks."""
     field = kind.model_fields[name]
-    choices = get_args(field.annotation)
-    shown: dict[str, Any] = {"type": str, "metavar": field.title} if field.title else {"type": click.Choice(choices)}
+    shown: dict[str, Any] = {"type": click.Choice(get_args(field.annotation))}
+    if field.title:
+        shown = {"type": str, "metavar": field.title}
+    has_default = field.default is not None
     return click.option(
-        flag, parameter, default=default, show_default=default is not None, help=field.description, **shown
+        flag, parameter, default=field.default, show_default=has_default, help=field.description, **shown
     )
 
 
-def endpoint_flags(defaults: EndpointOptions) -> dict[str, Callable[[Any], Any]]:
-    """Return the click option of each field of `EndpointOptions`, with the given defaults."""
-    return {
-        name: _option(EndpointOptions, name, getattr(defaults, name), f"--{name.replace('_', '-')}", name)
-        for name in _FLAGS
-    }
+def endpoint_flags() -> dict[str, Callable[[Any], Any]]:
+    """Return the click option of each field of `EndpointOptions`."""
+    return {name: _option(EndpointOptions, name, f"--{name.replace('_', '-')}", name) for name in _FLAGS}
 
 
 def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,8 +224,7 @@ def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, **values, judge=judge)
 
     decorated: Callable[..., Any] = with_judge
-    defaults = JudgeOptions()
     for name in reversed(_JUDGE):
         flag = _NAMES.get(name, f"--judge-{name.replace('_', '-')}")
-        decorated = _option(JudgeOptions, name, getattr(defaults, name), flag, f"judge_{name}")(decorated)
+        decorated = _option(JudgeOptions, name, flag, f"judge_{name}")(decorated)
     return decorated

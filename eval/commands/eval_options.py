@@ -16,7 +16,7 @@ from d2e_sft.util.errors import UserError, describe_validation_error
 from eval.run.options import EvalOptions
 
 _FIELDS = {option.name: option for option in dataclasses.fields(EvalOptions) if option.metadata}
-_ENDPOINT = endpoint_flags(EndpointOptions())
+_ENDPOINT = endpoint_flags()
 _VLLM = {
     "tensor_parallel_size": click.option(
         "--tensor-parallel",

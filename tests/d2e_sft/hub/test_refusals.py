@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.command import refusal_of
-from tests.d2e_sft.hub.runs import content_of, make_run
+from tests.d2e_sft.hub.runs import make_run
 from tests.hub_server import HubServer
-from tests.messages import assert_messages
+from tests.messages import refused_lines
 
 NAME = "team/tiny"
-COMMANDS = (
-    *(f"push RUN -- {name}" for name in ("a/b/c", "team/", "'team/with blank'", "-tiny", "https://hub/team/tiny")),
-    "pull -- team/.. NEW",
-    "export MISSING NEW",
-    "export PLAIN NEW",
-    "push MISSING team/tiny",
-    "export BROKEN NEW",
-    "export RUN FULL",
-    "export RUN FULL --overwrite",
-    "export ADAPTER NEW --dtype float16",
-    "export RUN NEW --merge",
-    "push RUN team/tiny --merge",
-    "pull team/tiny FULL",
-    *(f"pull team/tiny {place} --overwrite" for place in ("FULL", "RUN", "ADAPTER")),
-    "pull team/none NEW",
-)
 
 
 @pytest.fixture(scope="module")
@@ -45,28 +28,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return world
 
 
-def test_refusals_are_one_message_and_write_and_send_nothing(hub: HubServer, world: Path) -> None:
-    places = {
-        "RUN": world / "runs" / "tiny",
-        "ADAPTER": world / "adapter" / "runs" / "tiny",
-        "BROKEN": world / "broken" / "runs" / "tiny",
-        **{name.upper(): world / name for name in ("missing", "plain", "full", "new")},
-    }
-    before = content_of(world)
+@pytest.fixture
+def places(hub: HubServer, world: Path) -> dict[str, Any]:
+    runs = {"RUN": world, "ADAPTER": world / "adapter", "BROKEN": world / "broken"}
+    folders = {name: world / name.lower() for name in ("MISSING", "PLAIN", "FULL")}
+    return {**{name: folder / "runs" / "tiny" for name, folder in runs.items()}, **folders, "HUB": hub.url}
 
-    def refused(command: str) -> str:
-        message = refusal_of(*(places.get(word, word) for word in shlex.split(command)))
-        of_the_hub = r" \(Repo id .*?\)(?=\n)"
-        return (
-            re.sub(of_the_hub, "", message, flags=re.DOTALL)
-            .replace(str(world), "WORLD")
-            .replace(hub.url, "HUB")
-            .strip()
-        )
 
-    assert_messages(__file__, {command: refused(command) for command in COMMANDS})
-    assert content_of(world) == before
-    assert not hub.asked("POST", "/api/repos")
+test_refusal = refused_lines(__file__)
 
 
 @pytest.mark.parametrize(

@@ -31,19 +31,11 @@ from tests.hub_server import running_hub
 from tests.tiny import tiny_model, tiny_tokenizer
 
 SHOW = "\nprint('TOKENS', output.tolist())\n"
-DECODE = """
-import torch
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained({load})
-inputs = {{name: torch.tensor(value) for name, value in {inputs}.items()}}
-output = model.generate(**inputs, alpha=0.9, do_sample=False, max_new_tokens=12{call})
-"""
 EXAMPLE = EventSample(
     id="1", dataset="d", split="test", relation="causal", format="qa", question="Why was the road gone?",
     context="The dam broke at noon. By one the road was gone.", options=[], answers=["the dam broke"],
     refined_context=None,
 )  # fmt: skip
-PROMPTS = random_prompts(4, 8, 40, seed=1), random_prompts(4, 3, 12, seed=2)
 RUNS = {  # kind, changes of the recipe, whether an adapter was trained
     "llama": ("llama", ["d2e.alpha=0.8"], False),
     "t5": ("t5", [], False),
@@ -111,14 +103,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def outputs(world: Path) -> dict[str, Any]:
     """What the programs print, all in one process that cannot import this package."""
-    inputs = {name: tensor.tolist() for name, tensor in pairs(*PROMPTS).items()}
-    llama, qwen2 = (repr(str(world / name / "out")) for name in ("llama", "qwen2"))
     programs = {name: card_code(world / name / "out") for name in ("llama", "t5", "adapter", "merged")}
     programs["default"] = programs["llama"].replace("    alpha=0.8,\n", "")
     programs["plain"] = programs["default"].replace("do_sample=False", "do_sample=False, alpha=0.0")
-    programs["batch"] = DECODE.format(load=f"{llama}, trust_remote_code=True", call="", inputs=inputs)
-    call = f", custom_generate={qwen2}, trust_remote_code=True"
-    programs["custom batch"] = DECODE.format(load=qwen2, call=call, inputs=inputs)
     denied = "try:\n    import d2e_sft\nexcept ModuleNotFoundError:\n    output = torch.zeros(1)\n"
     with pytest.MonkeyPatch.context() as patch, running_hub(patch) as hub:
         push(world / "qwen2" / "runs" / "tiny", "team/tiny")
@@ -143,14 +130,6 @@ def test_the_cards_program_gives_the_answer_of_this_package(world: Path, outputs
 
 def test_the_default_alpha_is_that_of_the_run(outputs: dict[str, Any]) -> None:
     assert outputs["default"] == outputs["llama"] != outputs["plain"]
-
-
-@pytest.mark.parametrize(("name", "kind"), [("batch", "llama"), ("custom batch", "qwen2")])
-def test_a_padded_batch_gives_our_tokens(world: Path, outputs: dict[str, Any], name: str, kind: str) -> None:
-    model = load_model(str(world / kind / "runs" / "tiny")).model.eval()
-    ours = generate_debiased(model, *PROMPTS, DecodingConfig(alpha=0.9, max_new_tokens=12))
-    width = max(map(len, PROMPTS[0]))
-    assert answers(torch.tensor(outputs[name]), width, [1]) == ours
 
 
 ASKED = "How long may I return the lamp?"

@@ -85,6 +85,12 @@ def test_a_failing_or_slow_server_is_asked_again(server: JudgeServer, judge: Mak
     assert (patient.usage.asked, patient.usage.retried) == (2, 1)
 
 
+def test_the_wait_that_a_server_asks_for_is_kept(server: JudgeServer, judge: MakeJudge) -> None:
+    server.plan = [Misbehave(status=429, headers={"Retry-After": "0.4"})]
+    assert ask(judge(), prompts(1)) == words(1)
+    assert server.times[1] - server.times[0] > 0.35
+
+
 @pytest.mark.parametrize(
     ("plan", "message"),
     [

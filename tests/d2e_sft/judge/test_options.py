@@ -134,23 +134,17 @@ def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     ("reply", "value"),
     [
         ("Verdict: supported", "supported"),
-        ("The text says so.\nVerdict: supported", "supported"),
         ("The text says so.\n\n**Verdict: supported**\n\n", "supported"),
         ("**Verdict:** Supported.", "supported"),
         ("```\nverdict :  SUPPORTED\n```", "supported"),
         ("Verdict: unsupported? No:\nVerdict: supported", "supported"),
         ("Verdict: supported, or unsupported", "supported, or unsupported"),
-        ("Verdict: supported!", "supported!"),
-        ("Verdict: not supported", "not supported"),
         ("Verdict: supported (mostly)", "supported (mostly)"),
         ("", None),
-        ("\n \n", None),
         ("supported", None),
-        ("The answer is supported.", None),
         ("Verdict: supported\nI hope that helps.", None),
         ("So my Verdict: supported", None),
         ("Verdict supported", None),
-        ("My verdict: supported", None),
     ],
 )
 def test_the_whole_value_of_a_closing_line_in_its_form_is_read(reply: str, value: str | None) -> None:

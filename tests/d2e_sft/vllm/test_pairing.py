@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import random
 import re
 from enum import Enum, auto
@@ -109,13 +108,6 @@ def test_the_cut_off_keeps_the_tokens_that_the_original_view_finds_plausible() -
     kept[SENTINEL] = bool(probabilities[SENTINEL] >= 0.3 * probabilities.max())
     assert torch.equal(kept, probabilities >= 0.3 * probabilities.max())
     assert 1 < kept.sum() < VOCAB
-
-
-def test_a_row_survives_its_way_as_json() -> None:
-    row = _row("p", "imagined", done=3, stops=(1, 2), draw=None, decoder="cad:weight=2")
-    assert read_row(json.loads(json.dumps(row.as_extra_args()))) == row
-    assert read_row(None) is None
-    assert read_row({"other": 1}) is None
 
 
 @pytest.mark.parametrize(
