@@ -113,17 +113,24 @@ def test_weights_that_are_a_pickle_are_refused_unless_allowed(tmp_path: Path, mo
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
-def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
-    folder = save_tiny_model(tmp_path / "tiny")
-    mark = tmp_path / "it ran"
+MODEL_OF_CODE = {
+    "model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil"}
+}  # fmt: skip
+TOKENIZER_OF_CODE = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "ends"),
+    [
+        ("config.json", MODEL_OF_CODE, pytest.raises(UserError, match="needs Python code from its repository")),
+        ("tokenizer_config.json", TOKENIZER_OF_CODE, suppress(UserError)),
+    ],
+)
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path, name: str, given: Any, ends: Any) -> None:
+    folder, mark = save_tiny_model(tmp_path / "tiny"), tmp_path / "it ran"
     (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nfrom transformers import *\n")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {
-        "model_type": "evil",
-        "auto_map": {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil"},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="needs Python code from its repository"):
+    (folder / name).write_text(json.dumps({**json.loads((folder / name).read_text()), **given}))
+    with ends:
         load_model(str(folder))
     assert not mark.exists()
 
@@ -158,17 +165,6 @@ def test_positions_of_a_table_are_a_limit_and_rotary_ones_a_warning(capsys: pyte
     assert not capsys.readouterr().err
     check_positions(rotary, 1025)
     assert "1025 tokens" in capsys.readouterr().err
-
-
-def test_code_that_comes_with_a_tokenizer_is_not_run(tmp_path: Path) -> None:
-    folder, mark = save_tiny_model(tmp_path / "tiny"), tmp_path / "it ran"
-    (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nfrom transformers import *\n")
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    config |= {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    with suppress(UserError):
-        load_model(str(folder))
-    assert not mark.exists()
 
 
 @pytest.mark.parametrize(
