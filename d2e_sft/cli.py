@@ -4,8 +4,6 @@ Verbs are imported only when called, so `d2e --help` is quick and this package d
 and `eval`.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

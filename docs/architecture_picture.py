@@ -4,8 +4,6 @@ A box is a folder of a package with the first sentence of its docstring. It is o
 it imports. An arrow is an import that does not follow from others. A test compares the picture with the code.
 """
 
-from __future__ import annotations
-
 import ast
 import textwrap
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ llms.txt lists every page with its purpose, from the navigation of the site. SKI
 d2e: the commands, the recipe, and three workflows, whose blocks of code come from the pages.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

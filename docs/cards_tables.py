@@ -3,8 +3,6 @@
 Each cell is what `d2e train RECIPE --dry-run --like MODEL --gpu CARD` says of made-up rows.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Writes docs/reference/cli.md and a page for each group of commands from the program: `python docs/cli_pages.py`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Samples are drawn from known distributions. A row counts how often intervals hol
 group, of several, and of groups of 3 and 50 samples in turn; for differences also how often interval and p disagree.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

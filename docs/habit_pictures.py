@@ -3,8 +3,6 @@
 `python docs/habit_pictures.py`; a test compares the pictures with the rows.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Mapping

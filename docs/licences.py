@@ -4,8 +4,6 @@ A package's licence is what its own metadata say: the expression, else the class
 compares the table with the packages that are installed, so that a new dependency is listed before it lands.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable

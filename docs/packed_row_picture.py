@@ -3,8 +3,6 @@
 `python docs/packed_row_picture.py`; a test compares the picture with what `pack` gives now.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from d2e_sft.model.packing import PackedRow, pack

@@ -1,7 +1,5 @@
 """Pages in headless Chromium, driven through the DevTools protocol over two pipes without a further package."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 from d2e_sft.data.conversation import ContextRule, LossChoice, chat_rows, read_turns

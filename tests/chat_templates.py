@@ -4,8 +4,6 @@
 CONVERSATION, as (first token, token behind the last) with `template_tokenizer`; recorded 2026-11-23.
 """
 
-from __future__ import annotations
-
 from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_tokenizer

@@ -4,8 +4,6 @@ Those processes are forked from a server that has imported torch and transformer
 in a fraction of a second. `d2e train`, `d2e eval` or a launcher runs in them, and SIGKILL ends them.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

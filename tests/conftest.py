@@ -1,7 +1,5 @@
 """For all tests: no waiting for the Hub, the folder of published data, and a judge with its server."""
 
-from __future__ import annotations
-
 import gc
 import os
 from pathlib import Path

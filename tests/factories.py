@@ -1,7 +1,5 @@
 """Worlds to train and evaluate in, benchmark rows, run folders and scripted replies for the tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small server that speaks the Hub's HTTP calls for pushing and pulling repositories, and keeps what it was sent."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

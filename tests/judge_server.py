@@ -3,8 +3,6 @@
 Its answer to a prompt is `echo: ` and the prompt's user message, unless `reply` says otherwise.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

@@ -9,8 +9,6 @@ Where the calls are command lines, the table is the YAML file alone: `refused_li
 `D2E_UPDATE=1 python -m pytest FILE` writes the messages, whose diff is read like any other.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

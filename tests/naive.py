@@ -1,7 +1,5 @@
 """The objective the naive way, one forward a view and sample, and what is compared with it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The objective `prefer` the naive way, one forward per answer, and a step of training on pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tests' HTTP servers share: a port of this machine, threads of this process, and no log."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What an installation needs: declared packages, a wheel with all files, and scoring without torch."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

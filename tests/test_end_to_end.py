@@ -1,7 +1,5 @@
 """From data to a verdict: a causal model, an encoder-decoder, and the one ratio everywhere."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """All commands: outputs that are special files, widths of the terminal, and how processes end."""
 
-from __future__ import annotations
-
 import csv
 import locale
 import logging

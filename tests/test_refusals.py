@@ -1,7 +1,5 @@
 """Command lines that are refused, with the message of each: the table is `test_refusals.yaml`."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

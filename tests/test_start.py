@@ -3,8 +3,6 @@
 The modules are counted, not the seconds: torch and transformers take a second and more each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Tiny random models, a byte tokenizer and samples: all built in code, no download, fast on a CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 All engines decode the same random prompts greedily without a stop token, so all run the same number of steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product

@@ -4,8 +4,6 @@ Weights are random, so nothing is downloaded. Every case is written to the file 
 does not fit the memory or the time is listed as skipped. A rehearsal runs tiny shapes, to test the bench itself.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import platform

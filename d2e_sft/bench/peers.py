@@ -3,8 +3,6 @@
 Written as such a user would write it, so nothing of this project is imported.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

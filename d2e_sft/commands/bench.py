@@ -1,7 +1,5 @@
 """`d2e bench`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

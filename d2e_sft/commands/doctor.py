@@ -1,7 +1,5 @@
 """`d2e doctor`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

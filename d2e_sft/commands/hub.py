@@ -1,7 +1,5 @@
 """`d2e export`, `d2e push`, `d2e pull`: runs as plain checkpoint folders, and on the Hub."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`d2e quickstart`: the whole flow on generated data, as ordinary `d2e` commands that are printed before they run."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from pathlib import Path

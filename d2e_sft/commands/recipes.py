@@ -1,7 +1,5 @@
 """`d2e recipes`: the bundled recipes, listed, shown and copied, their keys explained; names for shell completion."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`d2e serve`."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any
 

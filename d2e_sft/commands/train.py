@@ -1,7 +1,5 @@
 """`d2e train`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """The section `d2e` of a recipe: the objective and its options."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator

@@ -1,7 +1,5 @@
 """Options of decoding, as one object that is checked once."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

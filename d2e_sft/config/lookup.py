@@ -9,8 +9,6 @@ A file on disk comes before a bundled recipe. `extends` takes a file or a list o
 ones.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The objectives by name: their views, the defaults of their options, and how their models are decoded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 

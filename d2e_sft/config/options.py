@@ -1,7 +1,5 @@
 """Option types that click lacks, and options that several commands share."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence

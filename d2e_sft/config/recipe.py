@@ -5,8 +5,6 @@ and the command line overrides values as `section.key=value`. The resolved recip
 from that file repeats the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, get_args

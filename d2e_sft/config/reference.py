@@ -1,7 +1,5 @@
 """Every key of a recipe with type, default and meaning, from the pydantic models, for terminal, docs and editors."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 import types

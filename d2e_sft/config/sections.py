@@ -1,7 +1,5 @@
 """The sections of a recipe, except `d2e`; the string below a key is its text in `d2e recipes explain` and the docs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self, get_args

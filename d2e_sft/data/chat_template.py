@@ -4,8 +4,6 @@ A prompt has one of three forms: turns of a chat, one turn with all demonstratio
 continues. In a text the instruction and each question with its answer are paragraphs, as in lm-evaluation-harness.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

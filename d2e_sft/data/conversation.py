@@ -1,7 +1,5 @@
 """Conversations, the place of the context in them, and rows of chat data in the usual shapes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

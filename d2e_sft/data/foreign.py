@@ -1,7 +1,5 @@
 """Detect files whose rows are not samples yet, and suggest a description that maps them."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import json

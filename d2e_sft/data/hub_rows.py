@@ -4,8 +4,6 @@ The address is `hf:OWNER/NAME:CONFIG@REVISION#SPLIT`; configuration, revision an
 also be a local folder, from `Dataset.save_to_disk` or with data files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ conversation is a column or a `<context>` span; `loss: all` is like TRL's `assis
 (`prompt`, `chosen`, `rejected`, as text or turns; without `prompt` whole conversations) are read, too.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """EventSample: the row of builders, training and evaluation, checked when read or written, as Parquet or JSONL."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Before a template is used for the first time, a forked child renders short conve
 time and memory. The cache marks those that pass. Systems without fork or such limits do without.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

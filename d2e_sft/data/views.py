@@ -1,7 +1,5 @@
 """Samples → token views of one answer, tokenised once; in a conversation it begins with the first trained turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

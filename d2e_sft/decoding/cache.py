@@ -7,8 +7,6 @@ Legend: R rows, K key heads, G query heads a key head, D head width, H hidden si
 prefix, T a packed row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby

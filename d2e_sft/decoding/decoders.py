@@ -12,8 +12,6 @@ Legend: B pairs, I imagined rows (a pair that is decoded plainly has none), P pa
 V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ by default `z_original − α · z_imagined`. Both rows of a pair then take this
 no imagined row.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

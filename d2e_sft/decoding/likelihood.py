@@ -7,8 +7,6 @@ one padded row per option.
 Legend: R answers (an option of a prompt), N their scored tokens, H hidden size, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The prompts of decoding: one question with and without its context, in every engine."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar

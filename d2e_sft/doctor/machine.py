@@ -1,7 +1,5 @@
 """Checks of `d2e doctor` that need torch: devices, precisions (tested by multiplying), attention, launchers, Slurm."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

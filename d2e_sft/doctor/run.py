@@ -3,8 +3,6 @@
 Checks that need torch are in `machine.py`, so that a broken library is a finding, too.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

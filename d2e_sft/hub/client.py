@@ -1,7 +1,5 @@
 """The Hub behind a small interface, with one kind of error; a repeated push uploads only files that are missing."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

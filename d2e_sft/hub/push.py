@@ -1,7 +1,5 @@
 """A run, or an export of one, as a model repository of the Hub."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Results for a model card: each `RUN/eval/BENCH/scores.json` as a table in %, and for the Hub's model-index."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ of an answer. A head or body of one byte a second never exceeds it, and an endle
 not followed, since a key and texts are meant for one address only.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

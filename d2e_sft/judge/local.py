@@ -1,7 +1,5 @@
 """A transformers model on this machine, decoding greedily in batches of similar length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """A job's prompts as data (a task; by format a note and a template for the sample), and the verdict in a reply."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache

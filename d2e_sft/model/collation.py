@@ -8,8 +8,6 @@ Legend: B samples, A tokens of the longest answer, N trained answer tokens of th
 R computed views of all samples, at most views · B.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Packed attention runs uncompiled, because its pattern changes with every batch. Names of parameters stay.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The device of this process: its precision, clock and memory."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

@@ -1,7 +1,5 @@
 """Reject NaN and infinity in a model's weights and outputs: one of them makes a result worthless."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls of a language model: its head, and the hidden states of rows and of views."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence

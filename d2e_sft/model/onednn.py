@@ -5,8 +5,6 @@ it. The weights are reordered once, which makes steps with few rows faster, too.
 the number of rows that are multiplied together.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

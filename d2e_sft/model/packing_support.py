@@ -4,8 +4,6 @@ Exactness is measured once, on sequences of random tokens, on the device that co
 under ZeRO-3 or without weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

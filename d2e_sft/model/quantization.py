@@ -3,8 +3,6 @@
 4bit is NF4 with double quantisation; packed rows stay exact. 8bit is LLM.int8(), which also rounds activations.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

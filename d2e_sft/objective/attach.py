@@ -4,8 +4,6 @@ The model computes it only for the duration of a call, and is otherwise as it wa
 positions reach the head, and no logits leave the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Sums of the objective over several micro-batches, and the values logged from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

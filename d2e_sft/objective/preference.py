@@ -7,8 +7,6 @@ Legend: B samples, R of them with a rejected answer (a pair), N gold tokens, M r
 γ `prefer_gamma`. Of an answer, log p is the sum over its tokens, r the same by the reference, and n their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

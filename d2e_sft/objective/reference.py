@@ -5,8 +5,6 @@ hash of the reference's weights and of the rows. By default the reference is the
 adapter does not change yet.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

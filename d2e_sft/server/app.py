@@ -1,7 +1,5 @@
 """The routes of `d2e serve --engine transformers`, as a Starlette app."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -4,8 +4,6 @@ The original prompt has the context before the last user message, in the prompt 
 imagined prompt is the messages, unchanged.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Requests → prompts as tokens, worded and fitted to one model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ A batch holds prompts of one decoder, as many as fit the memory. A sampled promp
 are decoded together share a seed, and each one's draws follow from the seed and its index among them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Checks and counts of a run that need no model; nothing here imports torch, so a mistake is reported at once."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

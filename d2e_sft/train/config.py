@@ -4,8 +4,6 @@ A key is defined once, in `d2e_sft/config`: its name, type, default, limits and 
 keys' values as a recipe; the trainer reads them there, and writes it into the run folder.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

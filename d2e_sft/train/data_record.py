@@ -1,7 +1,5 @@
 """The record of a run's data, `data.json`: a run can only be resumed on the same batches."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Evaluation by a `D2ETrainer`: means over answer tokens, generated answers, and a few samples written down."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

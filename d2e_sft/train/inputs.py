@@ -1,7 +1,5 @@
 """What a `D2ETrainer` is given: a model or its name, an adapter, and rows as texts or as tokens."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a `D2ETrainer` keeps: a run folder, whole models, and checkpoints that are checked before they are used."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import Any

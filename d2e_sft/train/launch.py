@@ -4,8 +4,6 @@ The command composed here runs this module as a program, with accelerate's argum
 one line, since accelerate's stack trace would hide the error message of that process.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

@@ -1,7 +1,5 @@
 """Precision, model and adapter of a run, shared by training and the dry run."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training and held-out rows as token views, under a length rule: which fit, which are cut, and which are dropped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Checks come before imports of torch and transformers, so a mistake is reported at once.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

@@ -5,8 +5,6 @@ Training starts only in a clean folder, since files of an earlier run would be t
 Nothing here imports torch, so that a folder that does not fit is reported at once.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The samples that a training reads, before any of them is a token; nothing here imports torch."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

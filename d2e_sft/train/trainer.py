@@ -4,8 +4,6 @@ Unusual here: the loss is a sum over answer tokens divided by the answer tokens 
 does not depend on how a batch is split into micro-batches, accumulation steps and processes.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import resource

@@ -1,7 +1,5 @@
 """What a question asks for, SQuAD's answer metrics of normalised text, and texts that look alike."""
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

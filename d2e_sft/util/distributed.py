@@ -1,7 +1,5 @@
 """Join the processes of a launch into one group, and share the main process's decisions."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import time

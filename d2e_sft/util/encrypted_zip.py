@@ -3,8 +3,6 @@
 The authors of Boxes ask not to store their files uncompressed. The password keeps out crawlers and is no secret.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checksums, atomic writes, strict YAML and JSON."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

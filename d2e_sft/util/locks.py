@@ -1,7 +1,5 @@
 """Locks on folders that end with the process that holds them."""
 
-from __future__ import annotations
-
 import fcntl
 import glob
 import os

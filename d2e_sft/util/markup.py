@@ -1,7 +1,5 @@
 """A table as LaTeX, and texts of data and models inside Markdown."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping

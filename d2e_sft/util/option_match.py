@@ -8,8 +8,6 @@ strictest rule that fits any. First come texts as they are written, then any let
 normalised words and signs, and last normalised words. Scores compare the options themselves.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

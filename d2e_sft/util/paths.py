@@ -5,8 +5,6 @@ could replace a package of ours. Processes that d2e starts ignore the working fo
 a user started moves it to the end of the path, and imports its packages from the folder of `d2e_sft`.
 """
 
-from __future__ import annotations
-
 import os
 import site
 import sys

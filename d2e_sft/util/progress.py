@@ -1,7 +1,5 @@
 """Progress of long work, on stderr: a bar in a terminal, now and then a line in a log, nothing with `--quiet`."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

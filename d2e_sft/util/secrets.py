@@ -1,7 +1,5 @@
 """Keep keys and tokens, from environment variables such as HF_TOKEN, out of everything that is printed or written."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Slurm, Kubernetes and spot machines send SIGTERM some time before SIGKILL. If th
 status is `REQUEUE`: a scheduler may start it again.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

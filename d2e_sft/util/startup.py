@@ -1,7 +1,5 @@
 """Silence uninformative notes of other libraries, and import them without garbage collections."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """Messages as wide as the terminal, and which of them `--quiet` leaves out."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

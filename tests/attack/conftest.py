@@ -1,7 +1,5 @@
 """Repeats each attack as often as asked, and counts what was survived."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

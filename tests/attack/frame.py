@@ -4,8 +4,6 @@ The fixture `world` of a module prepares once what is attacked. `make test` trie
 often as its mark says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The training that attacks interrupt, and the comparison with an uninterrupted one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

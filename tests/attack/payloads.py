@@ -1,7 +1,5 @@
 """Texts that run a script or become an element on a page without escaping, and how to detect that."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damage to the answers of a killed evaluation, and to the predictions of a finished one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Archives and packed files that would write or read elsewhere, or unpack to far more than their size."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

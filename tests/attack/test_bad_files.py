@@ -1,7 +1,5 @@
 """Bad files and bad texts: any content, or raw files with one change, give a result or one message in a second."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """Kills of a data build: the folder has all old files, or all new files with a correct manifest."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A disk that becomes full: a small file system in memory with a random number of free bytes."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Kills of a run with a paid judge, damage to its cached replies, and servers that mean harm."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

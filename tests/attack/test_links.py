@@ -1,7 +1,5 @@
 """Symbolic links in the place of outputs, locks and temporary files, and folders that cannot be written."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

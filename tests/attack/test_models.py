@@ -1,7 +1,5 @@
 """Damage to finished models, to the base of an adapter, and model folders with anything in their small files."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

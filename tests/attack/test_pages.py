@@ -1,7 +1,5 @@
 """Scripts and elements in every text of a page (names, rows, answers, recipes), checked in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

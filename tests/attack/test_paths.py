@@ -1,7 +1,5 @@
 """Paths that no file can have, in every option and recipe key that takes one."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

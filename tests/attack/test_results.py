@@ -1,7 +1,5 @@
 """Damage to scores, to the files that they are made from, and to the manifests of built data."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

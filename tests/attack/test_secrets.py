@@ -1,7 +1,5 @@
 """Keys and tokens in the environment, in addresses and in recipes must not appear in files or messages."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Iterator, Mapping

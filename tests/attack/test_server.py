@@ -1,7 +1,5 @@
 """`d2e serve` with more clients than its queue; needs vLLM (`make test-vllm`, or the Python in D2E_VLLM_PYTHON)."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

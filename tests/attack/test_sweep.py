@@ -1,7 +1,5 @@
 """Two sweeps that write their results to one file."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files whose clock lies: contents that change while size and times stay, and times long ago or in the future."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

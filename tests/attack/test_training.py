@@ -1,7 +1,5 @@
 """Kills and repetitions of a training: the weights are those of the uninterrupted run, bit for bit."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Web pages that ask a server on their visitor's machine: `d2e serve` and `d2e demo`, without a key."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Chats: the two prompts of a turn, answers that are those of decoding, and the lines that a user types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

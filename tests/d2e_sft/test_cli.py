@@ -1,7 +1,5 @@
 """The command line as a whole: every verb explains itself with an example, and is imported only when it is called."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What README and docs tell a reader to type, and whether the program takes it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The docs: links, commands, keys and files exist, generated pages are current, and their Python runs."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from functools import cache

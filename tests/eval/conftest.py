@@ -1,7 +1,5 @@
 """What the tests in this folder share: a tiny model with a benchmark, and the prompts that it decodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

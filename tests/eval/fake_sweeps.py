@@ -1,7 +1,5 @@
 """Sweeps without a model: their files, points, scores and curves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

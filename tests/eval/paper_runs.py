@@ -1,7 +1,5 @@
 """Runs with scores of the paper's tables, and `d2e table` as the tests call it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

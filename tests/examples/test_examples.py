@@ -1,7 +1,5 @@
 """The examples run: objectives, decoders and a benchmark of one's own, and the notebooks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

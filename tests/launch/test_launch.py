@@ -1,7 +1,5 @@
 """What starts runs on clusters: Slurm, accelerate's configurations, and LLaMA-Factory."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Every bundled recipe: its values, and that `--dry-run` works on a tiny stand-in of its architecture."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable

@@ -7,8 +7,6 @@ streams then take that token. `generate` does everything else.
 Legend: B prompts, L tokens of the longest imagined prompt, V vocabulary.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

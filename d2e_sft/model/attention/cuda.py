@@ -5,8 +5,6 @@ form is a segment's pattern. Nothing is compiled. The backward gathers again ins
 gradients of a key that several branches read in float32.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import cache
 from itertools import product

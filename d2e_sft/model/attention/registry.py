@@ -4,8 +4,6 @@ With `packed=PackedAttention(...)` in a model's forward, each layer follows that
 each attends one new token per row (decoding). `d2e_by_branch` computes only the (ancestor, branch) pairs that exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -6,8 +6,6 @@ backward kernel returns each block's exact share of the gradients. In bfloat16 i
 (torch 2.13, AMX).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

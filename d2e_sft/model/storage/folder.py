@@ -1,7 +1,5 @@
 """Model names → folders, an adapter's base, a model's identity, and checks before anything of a folder is loaded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

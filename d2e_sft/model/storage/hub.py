@@ -3,8 +3,6 @@
 Its client asks for each file again, up to five times: a machine without a network would wait a minute for the error.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

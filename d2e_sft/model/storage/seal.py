@@ -4,8 +4,6 @@
 adapter's base, a reference.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

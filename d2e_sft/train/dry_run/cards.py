@@ -1,7 +1,5 @@
 """On what a planned run would be launched: how many processes, and graphics cards by their data sheets."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

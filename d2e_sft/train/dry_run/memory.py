@@ -5,8 +5,6 @@ real objective make every tensor that training makes, and each operation updates
 estimate leaves out fragmentation, Python with its libraries, and a CUDA context.
 """
 
-from __future__ import annotations
-
 import copy
 import weakref
 from collections.abc import Iterable, Mapping

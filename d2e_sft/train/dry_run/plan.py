@@ -1,7 +1,5 @@
 """A run that is shown instead of trained: its rows, model, steps and some micro-batches, and their time."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterable, Sequence

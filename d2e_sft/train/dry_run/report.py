@@ -1,7 +1,5 @@
 """`d2e train RECIPE --dry-run`: show a recipe's data, then time and memory of a few micro-batches; write nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, takewhile
 from operator import itemgetter

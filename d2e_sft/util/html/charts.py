@@ -1,7 +1,5 @@
 """Charts with a line for each name, from top to bottom: bars, and ranges with a mark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ There is no pyplot and no global state. Series differ by colour (Okabe and Ito's
 readers) and, for print, by hatch, marker or line style.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pages from templates, which escape every text and include the style sheet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

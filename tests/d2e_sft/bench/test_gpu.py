@@ -1,7 +1,5 @@
 """`d2e bench gpu`: what is refused, and where it rehearses (rehearsed whole in tests/gpu)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Benchmarks: variants take turns, and each figure is a median."""
 
-from __future__ import annotations
-
 import torch
 
 from d2e_sft.bench.harness import Cost, Measurement, in_turns

@@ -1,7 +1,5 @@
 """Timed steps and decoding compute what is claimed: one loss, one gradient, the tokens of guidance."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

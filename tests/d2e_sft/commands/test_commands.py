@@ -1,7 +1,5 @@
 """`d2e serve`, `chat`, `completion` and `recipes`: what a user types and sees."""
 
-from __future__ import annotations
-
 import io
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`d2e train` and `d2e quickstart`: what a user types and what is trained."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A recipe with nothing but the keys that have no default."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

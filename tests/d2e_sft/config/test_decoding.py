@@ -1,7 +1,5 @@
 """Options of decoding, and the reference of keys, which is made from the code."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What recipes, keys and options of decoding refuse, and how: each call and its message in `test_messages.yaml`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

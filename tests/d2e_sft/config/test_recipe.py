@@ -1,7 +1,5 @@
 """Recipes: their files and what they extend, overrides, and what the objective decides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

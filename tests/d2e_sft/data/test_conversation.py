@@ -1,7 +1,5 @@
 """Conversations, chat templates that are tried out first, and the tokens of each turn."""
 
-from __future__ import annotations
-
 import os
 import time
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Rows of a user's own: in memory, of the Hub, and in other programs' forms."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Samples and their files, and built folders with a manifest that must be theirs."""
 
-from __future__ import annotations
-
 import json
 import time
 import tracemalloc

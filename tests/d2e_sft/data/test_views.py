@@ -1,7 +1,5 @@
 """Prompt sets word a sample, and views are the tokens that training and decoding get."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

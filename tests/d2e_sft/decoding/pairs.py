@@ -1,7 +1,5 @@
 """Random prompts in pairs; some of their answers end early."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Each decoder against its formula, worked token by token in plain Python from two streams of logits; its choice."""
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -1,7 +1,5 @@
 """Answers against transformers' guidance and plain generation; when one ends, how it is streamed, and samples."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

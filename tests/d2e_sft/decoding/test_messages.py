@@ -1,7 +1,5 @@
 """What decoding refuses: each call and its message in `test_messages.yaml`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

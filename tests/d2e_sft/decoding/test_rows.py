@@ -1,7 +1,5 @@
 """Rows of a batch as they are decoded, and options scored by their likelihood."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """DDP, ZeRO-2 and ZeRO-3: two processes under `accelerate launch` train as one process does, in float32."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

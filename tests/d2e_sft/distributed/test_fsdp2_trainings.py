@@ -1,7 +1,5 @@
 """FSDP2: two processes under `accelerate launch` train as one process does, with all weights or an adapter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

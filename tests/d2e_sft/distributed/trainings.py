@@ -4,8 +4,6 @@ Equal numbers alone would hide a wrong set-up (two runs of one process, DDP inst
 process ran under is asserted as well. Everything is on the CPU, over gloo.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ accelerate ignores FSDP2 without an accelerator. Launched with it on CPUs, these
 are GPUs, so it shards the model over gloo: its wrapping, gathering, clipping and checkpoints are those of GPUs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

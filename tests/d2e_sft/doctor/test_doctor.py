@@ -1,7 +1,5 @@
 """`d2e doctor` on simulated machines: findings with a remedy, the exit status, and JSON."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

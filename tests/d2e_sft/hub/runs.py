@@ -1,7 +1,5 @@
 """Run folders as training and evaluation leave them, with tiny models, and a process that lacks this package."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`d2e export`: what is in the folder, that it is there whole or not at all, and what its card says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

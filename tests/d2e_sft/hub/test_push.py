@@ -1,7 +1,5 @@
 """`d2e push` and `d2e pull` against a stand-in of the Hub."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `d2e export`, `push` and `pull` refuse, each with one message and nothing written or sent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

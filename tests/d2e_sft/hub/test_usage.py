@@ -1,7 +1,5 @@
 """Exported models decode debiased without this package: the program of the card, and `custom_generate/generate.py`."""
 
-from __future__ import annotations
-
 import ast
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Questions to the judge's server of these tests, which repeats what it is asked."""
 
-from __future__ import annotations
-
 from d2e_sft.judge.judge import Judge, JudgePrompt
 
 REMINDER = "Begin with echo."

@@ -1,7 +1,5 @@
 """An endpoint over HTTP: what is sent, what is sent again, what is refused, and servers that mean harm."""
 
-from __future__ import annotations
-
 import gzip
 import time
 

@@ -1,7 +1,5 @@
 """The judge, an endpoint or a local model: replies are kept, unreadable ones asked for again, costs are counted."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The judge's options, where address and key come from, its templates, and how a verdict is read."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

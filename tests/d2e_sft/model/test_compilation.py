@@ -1,7 +1,5 @@
 """Forwards: compiled, through oneDNN, with the hidden states that an objective needs, within a token budget."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """Models are loaded whole and safely, on the right device, also in 4 or 8 bits, and weights are numbers."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

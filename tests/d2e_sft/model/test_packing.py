@@ -1,7 +1,5 @@
 """Packed rows: their layout and length, which models support them, shapes, and what a collator makes."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Sequence

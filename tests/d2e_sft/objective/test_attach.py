@@ -1,7 +1,5 @@
 """The objective in a model's forward equals one forward a view and sample, in every layout and architecture."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The loss in chunks is the whole one, and the reference of a preference is computed once."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

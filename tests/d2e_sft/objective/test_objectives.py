@@ -1,7 +1,5 @@
 """Objectives against the naive oracle, also of pairs and of one's own; metrics of a step."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

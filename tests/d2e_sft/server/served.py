@@ -1,7 +1,5 @@
 """A tiny model behind `d2e serve --engine transformers`, over real HTTP in this process."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """`d2e serve --engine transformers` over real HTTP: answers and scores are those of decoding in process."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Around the app of `d2e serve`: its address, the requests that do not reach it, and its queue."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Checkpoints on the disk: sealed, verified, and removed in the right order."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Before and while a training runs: its configuration, what is checked, and what stops it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Generated answers: what `compute_metrics` is given, and what `predict` returns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

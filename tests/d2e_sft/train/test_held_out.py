@@ -1,7 +1,5 @@
 """Evaluation while training: the objective on held-out rows, and what the model says to some of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

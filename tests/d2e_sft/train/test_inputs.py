@@ -1,7 +1,5 @@
 """A training from Python and its adapters are the run of the recipe, and load as they were trained."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`d2e train --launch`: the command it composes, what it refuses, and that the processes it starts train."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

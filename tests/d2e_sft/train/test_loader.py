@@ -1,7 +1,5 @@
 """Rows become tokens, in the micro-batches and order of an epoch."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

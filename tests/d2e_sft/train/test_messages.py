@@ -1,7 +1,5 @@
 """What a training from Python refuses, and how: each call and its message in `test_messages.yaml`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a training reports: the probe of subsets, lines of progress, and curves in trackers."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from dataclasses import replace

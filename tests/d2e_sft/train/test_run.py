@@ -1,7 +1,5 @@
 """A killed and resumed run has the same losses and weights, bit for bit, as an uninterrupted one."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

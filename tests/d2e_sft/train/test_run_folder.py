@@ -1,7 +1,5 @@
 """The run folder: fresh or used, an earlier run is refused, continued or cleared; the best model is what is left."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """D2ETrainer: the objective it optimises, and that cutting a batch differently changes nothing."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Errors say one thing, secrets are masked, and answers are normalised."""
 
-from __future__ import annotations
-
 import errno
 import os
 from contextlib import chdir

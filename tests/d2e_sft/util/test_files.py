@@ -1,7 +1,5 @@
 """Files are written whole, locks are held by one process, paths are checked, and archives are encrypted."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import multiprocessing

@@ -1,7 +1,5 @@
 """Processes: signals, a fast start, and work that one of several does."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

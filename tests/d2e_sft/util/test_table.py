@@ -1,7 +1,5 @@
 """Tables, notes and progress as a terminal shows them."""
 
-from __future__ import annotations
-
 import io
 from types import SimpleNamespace
 from weakref import WeakSet

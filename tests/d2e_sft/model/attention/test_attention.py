@@ -1,7 +1,5 @@
 """Attention over packed rows, on a CPU and with the kernels of a GPU, is that of separate sequences."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import Any

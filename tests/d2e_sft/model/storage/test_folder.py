@@ -1,7 +1,5 @@
 """Model folders are whole or refused, models of the Hub come from its cache, and weights have an identity."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Dry runs: memory and time against measurements, and the settings that fit a card."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

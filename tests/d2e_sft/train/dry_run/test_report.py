@@ -1,7 +1,5 @@
 """`d2e train --dry-run` on a tiny model: what it shows is in `test_report.yaml`, and it leaves nothing behind."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat

@@ -1,7 +1,5 @@
 """Pages escape what they show, refuse a name that nobody gave them, and carry the style sheet."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
