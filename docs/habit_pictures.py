@@ -18,7 +18,7 @@ from pandas import DataFrame
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.html.figures import COLOURS, STYLE
 from eval.compare.probe import WITHOUT_CONTEXT, read_rows
-from eval.compare.reading import averaged, ends_of, over_seeds, settings
+from eval.compare.reading import averaged, over_seeds, settings
 from eval.pages.sweep.page import onset_chart
 from eval.score.statistics import Interval
 
@@ -53,6 +53,10 @@ class Study(NamedTuple):
         rows = DataFrame(read_rows(RESULTS / self.rows))
         rows = rows if self.strength is None else rows[rows["strength"] == self.strength]
         return {key: own.sort_values("step") for key, own in rows.groupby(["data", "objective", "decoder"])}
+
+
+def ends_of(rows: DataFrame) -> DataFrame:
+    return rows.sort_values(["seed", "step"]).groupby("seed").tail(1)
 
 
 HABIT = Study(

@@ -261,8 +261,9 @@ def _judge(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
 
 def _tables(scores: RunScores, run: Path, *, without_context: bool) -> list[Table]:
     from eval.compare.compare import compare_kinds
+    from eval.compare.run_tables import score_tables, subset_tables
     from eval.compare.runs import load_runs
-    from eval.compare.tables import kind_tables, score_tables, subset_tables
+    from eval.compare.tables import kind_tables
 
     kinds = scores.bench.suite is None and not without_context
     by_kind = kind_tables(compare_kinds(*load_runs([run], scores.bench.name))) if kinds else []

@@ -29,7 +29,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from eval.compare.context import without_context
 from eval.compare.decoding import ALIKE, DecodingDifferences, decoding_of_runs
-from eval.compare.judged import read_judged
+from eval.compare.judged import Verdict, read_judged
 from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.score import frame as table
 from eval.score.confiqa import MEASURES as CONFIQA_MEASURES
@@ -208,8 +208,7 @@ def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
-    """Compare runs that `load_runs` read together; UserError if a sample's subset differs between two runs."""
-    _check_same_tags(runs)
+    """Compare runs that `load_runs` read together."""
     frame = table.frame_of({run.label: run.predictions for run in runs})
     samples = table.samples_of(frame)
     unread = {run.label: (run, answers) for run in runs if (answers := without_context(run)) is not None}
@@ -221,9 +220,9 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     parts = [step(samples, seed) for step in Progress(steps, desc="comparing", unit="table")]
     small: dict[tuple[str, str, int], dict[str, int]] = {}
     counted = table.means(frame, table.by_subset(samples), [], plain=["accuracy"])
-    for own in counted[(counted.rows < ENOUGH_ROWS) & (counted.dataset != table.AVERAGE)].itertuples():
-        if own.subset in SUBSETS:
-            small.setdefault((own.dataset, own.subset, own.rows), {})[own.run] = round(own.mean * own.rows)
+    few = counted[(counted.rows < ENOUGH_ROWS) & (counted.dataset != table.AVERAGE) & counted.subset.isin(SUBSETS)]
+    for own in few.itertuples():
+        small.setdefault((own.dataset, own.subset, own.rows), {})[own.run] = round(own.mean * own.rows)
     tagged_by = tuple(dict.fromkeys(name for run in runs for name in run.scores.tagged_by))
     return Comparison(
         runs[0].scores.bench.name,
@@ -300,15 +299,15 @@ def _faithfulness(runs: Sequence[ScoredRun], frame: DataFrame, samples: DataFram
     verdicts = []
     for run in runs:
         if judged := read_judged(run):
-            values = {key: {name: float(getattr(own, name)) for name in JUDGED} for key, own in judged.items()}
-            verdicts.append(table.frame_of({run.label: run.predictions}, partial(_looked_up, values)))
+            verdicts.append(table.frame_of({run.label: run.predictions}, partial(_judged, judged)))
     frame = pd.concat([frame, *verdicts])
     answers = samples[samples.row.isin(frame[frame.measure == "contained"].row)]
     return _scored("faithfulness", frame, table.by_dataset(answers), (*MEASURES, *JUDGED), seed)
 
 
-def _looked_up(values: Mapping[SampleKey, Mapping[str, float]], one: Prediction) -> Mapping[str, float]:
-    return values.get((one.dataset, one.id), {})
+def _judged(verdicts: Mapping[SampleKey, Verdict], one: Prediction) -> dict[str, float]:
+    verdict = verdicts.get((one.dataset, one.id))
+    return {} if verdict is None else {name: float(getattr(verdict, name)) for name in JUDGED}
 
 
 def _subsets(
@@ -346,17 +345,6 @@ def _own_habit(run: ScoredRun, unread: Answers) -> DataFrame:
 
 def _kinds(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
     return _scored("kinds", frame, table.by_kind(samples), ["accuracy"], seed)
-
-
-def _check_same_tags(runs: Sequence[ScoredRun]) -> None:
-    for run in runs[1:]:
-        for key, first in runs[0].predictions.items():
-            if run.predictions[key].subset != first.subset:
-                raise UserError(
-                    f"{run.folder / 'predictions.jsonl'}: sample {first.id!r} of {first.dataset} has the subset "
-                    f"{run.predictions[key].subset}, in {runs[0].folder / 'predictions.jsonl'} {first.subset}",
-                    remedy="one of them was scored before rows had subsets; score both again with d2e eval",
-                )
 
 
 def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Comparison:

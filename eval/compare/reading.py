@@ -285,10 +285,6 @@ def averaged(rows: DataFrame, key: str) -> list[tuple[int, Interval, int]]:
     return [(int(step), over_seeds(own[key]), len(own)) for step, own in rows.groupby("step")]
 
 
-def ends_of(rows: DataFrame) -> DataFrame:
-    return rows.sort_values([SEED, "step"]).groupby(SEED).tail(1)
-
-
 def paired(changes: ArrayLike) -> Difference:
     """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite.
 

@@ -125,7 +125,7 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
     """Read the runs' results on one benchmark; `bench` as for `load_measured`.
 
     UserError if a run is missing, given twice, not scored or damaged; the benchmark is unknown or ambiguous; or the
-    runs were scored on different files or samples.
+    runs were scored on different files or samples, or a sample's subset differs.
     """
     labels = distinct_labels(paths)
     name = _shared_bench(paths, bench)
@@ -297,6 +297,13 @@ def _check_same_samples(first: ScoredRun, other: ScoredRun) -> None:
             f"were scored on different samples: {len(strangers)} are in one only, such as {sample!r} of {dataset}",
             remedy=how_to_score_alike({str(run.path): run.scores for run in (first, other)}),
         )
+    for key, own in first.predictions.items():
+        if other.predictions[key].subset != own.subset:
+            raise UserError(
+                f"{other.folder / 'predictions.jsonl'}: sample {own.id!r} of {own.dataset} has the subset "
+                f"{other.predictions[key].subset}, in {first.folder / 'predictions.jsonl'} {own.subset}",
+                remedy="one of them was scored before rows had subsets; score both again with d2e eval",
+            )
 
 
 def how_to_score_alike(scored: Mapping[str, RunScores]) -> str:

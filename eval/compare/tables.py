@@ -1,4 +1,4 @@
-"""Tables of a comparison and of one run's scores, as columns that say which score they show and how.
+"""Tables of a comparison, as columns that say which score they show and how.
 
 For nli they show how often each label was predicted. A model that ignores the premise gives one label to nearly every
 sample and is right on about half of them (PIPER, section 4.4). Accuracy does not show that.
@@ -7,7 +7,7 @@ sample and is right on about half of them (PIPER, section 4.4). Accuracy does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
 from d2e_sft.util.errors import UserError
@@ -33,22 +33,20 @@ from eval.score.confiqa import MEASURES as MEASURES_OF_CONFIQA
 from eval.score.confiqa import RATIO
 from eval.score.faithfulness import BY_WORDS, REFUSALS
 from eval.score.frame import ALL, AVERAGE, CELLS, GAP, GROUP
-from eval.score.scores import GroupScores, Scores
 from eval.score.statistics import Difference
 
-_LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
-_EVENTS = "ESTER's own scores: all events of an answer are asked for, separated by ';'"
+ABOUT_LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
 _CONTEXT = (
     "What the context is worth: the mean without it (decoded plainly, so do not compare runs with different α), what "
     "it adds in percentage points (paired; * where the corrected p is below 0.05), and the percentage of answers that "
     "stay the same"
 )
-_WORDS = (
+ABOUT_WORDS = (
     "Faithfulness of free answers by words, percent. Contained: the answer contains an accepted one. Context "
     "recall: the accepted answer's words in the context that the answer has too. In context: the answer's words that "
     "the context has. Claim overlap: the words of each of its sentences that one sentence of the context has"
 )
-_REFUSED = (
+ABOUT_REFUSALS = (
     "Refusals, percent. Refused: of the rows whose context lacks the answer, those where the model says so. Refused "
     "wrongly, right: of the other rows"
 )
@@ -67,7 +65,7 @@ _OWN_HABIT = (
     "Does the model have the habit? How often its answer to conflict rows without the context is the habit, the "
     "number of these rows, and its accuracy on them with the context"
 )
-_CONFIQA = (
+ABOUT_CONFIQA = (
     "ConFiQA's own measures of its conflict rows, percent (Bi et al.). P_c: the output contains the context's answer, "
     "not the known one and no negation; P_o: it contains the known one; M_R = P_o / (P_c + P_o); In-Acc: it contains "
     "the context's answer; EM: the answer is the context's"
@@ -162,9 +160,6 @@ def _sized(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
     return [(f"{name_of(block.name)} ({block.sizes['']:,})", block) for block in blocks]
 
 
-# Tables of a comparison ----------------------------------------------------------------------------------------------
-
-
 def comparison_tables(
     comparison: Comparison, *, groups: bool = True, detail: bool = False, part: Part | None = None
 ) -> list[Table]:
@@ -176,11 +171,11 @@ def comparison_tables(
     if comparison.is_by_measures:
         if part is not None:
             raise UserError(f"--part {part}: {comparison.bench} has measures and no parts", "drop it")
-        return _with_lines([measure_table(comparison), seed_table(comparison)])
+        return with_lines([measure_table(comparison), seed_table(comparison)])
     found: dict[Part, list[Table]] = {
         "subsets": subset_comparison_tables(comparison, detail=detail),
         "kinds": kind_tables(comparison),
-        "groups": _with_lines(group_tables(comparison, detail=detail)) if groups or part == "groups" else [],
+        "groups": with_lines(group_tables(comparison, detail=detail)) if groups or part == "groups" else [],
         "faithfulness": faithfulness_tables(comparison, detail=detail),
     }
     if part is not None:
@@ -190,7 +185,7 @@ def comparison_tables(
         return found[part]
     order: Sequence[Part] = ("groups", "faithfulness", "subsets", "kinds")
     order = get_args(Part) if comparison.is_about_subsets else order
-    return _with_lines([*(table for name in order for table in found[name]), seed_table(comparison)])
+    return with_lines([*(table for name in order for table in found[name]), seed_table(comparison)])
 
 
 def seed_table(comparison: Comparison) -> Table:
@@ -227,7 +222,7 @@ def _paired(comparison: Comparison, corrected_for: str) -> str:
     return _PAIRED.format(comparison.labels[0], *how, corrected_for)
 
 
-def _with_lines(tables: Iterable[Table]) -> list[Table]:
+def with_lines(tables: Iterable[Table]) -> list[Table]:
     return [table for table in tables if len(table.frame)]
 
 
@@ -266,7 +261,7 @@ def label_table(comparison: Comparison) -> Table:
                 lines.append((name, [label, shares_in_percent(shares), share_bar(shares)]))
                 where = f"{label}, {block.name[0]} ({block.name[1]})"
                 warnings.append(collapse_warning(where, shares, gold, block.sizes[""]))
-    return Table.in_blocks("samples", ["run", "labels", ""], lines, _LABELS, notes=[*filter(None, warnings)])
+    return Table.in_blocks("samples", ["run", "labels", ""], lines, ABOUT_LABELS, notes=[*filter(None, warnings)])
 
 
 def shares_of(block: Block, run: str, what: str) -> dict[str, float]:
@@ -289,7 +284,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
     star = f"; * differs from {first} (corrected p below 0.05)" * bool(others)
     blocks, tables = comparison.blocks("faithfulness", "dataset"), []
     judged = ({name: name for name in JUDGED}, _JUDGE)
-    for measures, caption in [(BY_WORDS, _WORDS), (REFUSALS, _REFUSED), judged] if words else [judged]:
+    for measures, caption in [(BY_WORDS, ABOUT_WORDS), (REFUSALS, ABOUT_REFUSALS), judged] if words else [judged]:
         named = []
         for block in blocks:
             refusal = block.score(first, "refusal")
@@ -301,7 +296,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
         tables.append(table_of(comparison.labels, named, scores, caption + star))
         if detail:
             tables.append(table_of(comparison.labels, named, gains, _paired(comparison, "runs and measures")))
-    return _with_lines(tables)
+    return with_lines(tables)
 
 
 def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
@@ -313,7 +308,7 @@ def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) ->
     has_gap = any(block.score(comparison.labels[0], "accuracy", GAP) for _, block in blocks)
     caption = (
         f"By subset ({'; '.join(sizes)}): accuracy (exact match) in percent with {comparison.intervals}"
-        f"{'; gap = aligned − conflict' * has_gap}.{_untagged(comparison.untagged)}{_tagged_by(comparison)}"
+        f"{'; gap = aligned − conflict' * has_gap}.{untagged_note(comparison.untagged)}{_tagged_by(comparison)}"
     )
     changes = changes_of({f"Δ {name}": ("accuracy", name) for name in names}, p_value if detail else corrected_p)
     paired = (
@@ -324,7 +319,7 @@ def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) ->
     kinds = [(accuracies, caption), (_HABITS, _ANSWERS), (_OWN_HABITS, _OWN_HABIT), (changes, paired)]
     title = "dataset" if len(blocks) > 1 else ""
     found = [table_of(comparison.labels, blocks, columns, text, title) for columns, text in kinds]
-    return _with_lines([*found, confiqa_table(comparison)])
+    return with_lines([*found, confiqa_table(comparison)])
 
 
 def confiqa_table(comparison: Comparison) -> Table:
@@ -340,7 +335,7 @@ def confiqa_table(comparison: Comparison) -> Table:
         for words in [dict(zip(table.columns, row.words, strict=True))]
     ]
     star = f"; * differs from {first} (corrected p below 0.05)" * (len(comparison.labels) > 1)
-    return table_of(comparison.labels, blocks, columns, _CONFIQA + star, "dataset", more=more)
+    return table_of(comparison.labels, blocks, columns, ABOUT_CONFIQA + star, "dataset", more=more)
 
 
 def kind_tables(comparison: Comparison) -> list[Table]:
@@ -353,7 +348,7 @@ def kind_tables(comparison: Comparison) -> list[Table]:
     columns = [Column("accuracy", "accuracy", with_star, ALL), Column("conflict", "accuracy", with_star, "conflict")]
     first, *others = comparison.labels
     caption = _KINDS.format(comparison.intervals) + f"; * differs from {first} (corrected p below 0.05)" * bool(others)
-    return _with_lines([table_of(comparison.labels, named, columns, caption, "question asks for")])
+    return with_lines([table_of(comparison.labels, named, columns, caption, "question asks for")])
 
 
 def small_note(comparison: Comparison) -> str:
@@ -381,91 +376,5 @@ def _tagged_by(comparison: Comparison) -> str:
     return f" Subsets by the habit of {', '.join(comparison.tagged_by)}{said}."
 
 
-def _untagged(count: int) -> str:
+def untagged_note(count: int) -> str:
     return f" {count:,} untagged sample{'s are' if count > 1 else ' is'} left out." if count else ""
-
-
-# Tables of one run ---------------------------------------------------------------------------------------------------
-
-
-def score_tables(scores: Scores) -> list[Table]:
-    """Return one run's scores by group and over all samples, nli labels, ESTER's scores and faithfulness."""
-    groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
-    labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
-    labels = [
-        [name_of(g.key), shares_in_percent(gold), shares_in_percent(said), share_bar(said)]
-        for g, gold, said in labelled
-    ]
-    warnings = [collapse_warning(f"{g.dataset} ({g.relation})", said, gold, g.n) for g, gold, said in labelled]
-    return _with_lines(
-        [
-            _scores_of(groups),
-            Table.of(["samples", "gold", "predicted", ""], labels, _LABELS, notes=[*filter(None, warnings)]),
-            _nested(groups, "events", {name: f"{name.split('_')[0]} F1" for name in ("token_f1", "event_f1")} | _HITS),
-            _nested(groups, "confiqa", {heading: heading for heading in MEASURES_OF_CONFIQA.values()}),
-            _nested(groups, "faithfulness", BY_WORDS),
-            _refusals(groups),
-        ]
-    )
-
-
-_HITS = {"hit_at_1": "HIT@1", "exact_match": "EM"}
-
-
-def _scores_of(groups: Sequence[GroupScores]) -> Table:
-    sets = any(group.set_accuracy is not None for group in groups)
-    lenient = any(group.extraction.get("lenient") for group in groups)
-    ambiguous = any(group.ambiguous for group in groups)
-    lines = []
-    for g in groups:
-        shares = [percent(g.extraction.get(mode, 0.0)) for mode in ("lenient", "none")][not lenient :]
-        means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
-        shares += [percent(g.ambiguous)] * ambiguous
-        lines.append([name_of(g.key), g.n, with_interval(g.mean), *means, *shares])
-    columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, *["lenient"] * lenient, "unparsed"]
-    columns += ["ambiguous"] * ambiguous
-    note = "; lenient: outputs whose answer was read without the response form" * lenient
-    note += "; ambiguous: unparsed outputs that could mean several options" * ambiguous
-    return Table.of(columns, lines, f"Percent; mean is that of EM and F1, with its 95 % interval{note}")
-
-
-def _nested(groups: Sequence[GroupScores], field: str, measures: Mapping[str, str]) -> Table:
-    """ESTER's or ConFiQA's scores, or one run's faithfulness by words."""
-    lines = []
-    for g, own in ((g, own) for g in groups if (own := getattr(g, field))):
-        means = [mean_of(own.get(name)) for name in measures]
-        if field == "events":
-            means[0] = with_interval(own["token_f1"])
-        lines.append([name_of(g.key), own["n"], *means])
-    caption = {"events": _EVENTS, "confiqa": _CONFIQA, "faithfulness": _WORDS}[field]
-    return Table.of(["samples", "n", *measures.values()], lines, caption)
-
-
-def _refusals(groups: Sequence[GroupScores]) -> Table:
-    """How often one run refuses, rightly and wrongly, with the numbers of rows without and with an answer."""
-    lines = list[list[Any]]()
-    found: list[tuple[GroupScores, dict[str, Any]]] = [(g, g.faithfulness) for g in groups if g.faithfulness]
-    for g, own in (pair for pair in found if pair[1]["lacking"]):
-        refused, *others = (mean_of(own.get(name)) for name in REFUSALS)
-        lines.append([name_of(g.key), own["lacking"], refused, own["n"] - own["lacking"], *others])
-    return Table.of(
-        ["samples", "lacking", REFUSALS["refusal"], "others", *list(REFUSALS.values())[1:]], lines, _REFUSED
-    )
-
-
-def subset_tables(scores: Scores) -> list[Table]:
-    """Return one run's measures, a row for each subset of a dataset; empty where no row is tagged."""
-    lines: list[list[object]] = []
-    for own in scores.subsets:
-        for name, one in own.subsets.items():
-            shares = (one.accuracy, one.habit_rate, one.memorisation_ratio)
-            lines.append([own.dataset, name, one.n, *map(with_interval, shares)])
-        if own.gap is not None:
-            lines.append([own.dataset, GAP, None, with_interval(own.gap), None, None])
-    tagged = sum(one.n for own in scores.subsets if own.dataset != AVERAGE for one in own.subsets.values())
-    caption = (
-        "By subset: accuracy (exact match) in percent with 95 % intervals; gap = aligned − conflict; habit rate: the "
-        "answer is the habit; M_R: memorisation ratio." + _untagged(scores.overall.n - tagged)
-    )
-    columns = ["dataset", "subset", "n", "accuracy", "habit rate", "M_R"]
-    return [Table.of(columns, lines, caption, keys=2)] if lines else []

@@ -18,8 +18,8 @@ from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
+from eval.compare.run_tables import score_tables, subset_tables
 from eval.compare.runs import ScoredRun
-from eval.compare.tables import score_tables, subset_tables
 from eval.run.benchmark import locate_benchmark
 from eval.score.measures import Measure, digest, shares
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions

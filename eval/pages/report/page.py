@@ -36,7 +36,7 @@ from eval.compare.verdicts import leader, verdict_words, verdicts
 from eval.pages.report.facts import curves, instructions, measured_facts, read_training, run_facts
 from eval.pages.report.headline import headline_of
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
-from eval.pages.report.plots import MOST_MEASURES, label_shares, score_dots, subset_chart
+from eval.pages.report.plots import MOST_MEASURES, score_dots, subset_chart
 from eval.pages.report.samples import (
     browser_data,
     change_table,
@@ -196,7 +196,7 @@ def _sections(comparison: Comparison) -> tuple[list[ReportSection], list[ReportS
         "every sample has collapsed to it, whatever its accuracy."
     )
     worth = "Where the context adds nothing, no score tells whether a model uses it."
-    first, shares = comparison.labels[0], label_shares(comparison)
+    first = comparison.labels[0]
     chart = None if comparison.is_about_subsets else subset_chart(comparison)
     faithful = faithfulness_tables(comparison, detail=True)
     by_subset = subset_comparison_tables(comparison, detail=True)
@@ -204,7 +204,7 @@ def _sections(comparison: Comparison) -> tuple[list[ReportSection], list[ReportS
         ReportSection("scores", "Scores", "Scores", tables=[score_table(comparison)]),
         ReportSection("differences", "Differences", f"Paired differences to {first}", tables=[gain_table(comparison)]),
         ReportSection("context", "Context", "What the context is worth", worth, tables=[context_table(comparison)]),
-        ReportSection("labels", "Labels", "Predicted labels of nli", collapse, shares, [label_table(comparison)]),
+        ReportSection("labels", "Labels", "Predicted labels of nli", collapse, tables=[label_table(comparison)]),
         ReportSection("faithfulness", "Faithfulness", "Do answers keep to their contexts?", tables=faithful),
         ReportSection("subsets", "Scores by subset", "Scores by subset", figure=chart, tables=by_subset),
         ReportSection("kinds", "Kinds of question", "Scores by kind of question", tables=kind_tables(comparison)),

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.figures import (
     COLOURS,
-    HATCHES,
     LINES,
     MARKERS,
     WIDTH,
@@ -25,8 +24,8 @@ from d2e_sft.util.html.figures import (
     write_figure,
 )
 from eval.compare.compare import Comparison
-from eval.compare.figures import LABELS, Part
-from eval.compare.tables import main_values, shares_of
+from eval.compare.figures import Part
+from eval.compare.tables import main_values
 from eval.score.frame import ALL, AVERAGE
 from eval.score.statistics import Interval
 
@@ -177,10 +176,8 @@ def stacked_figure(
     groups: Mapping[str, Mapping[str, Mapping[str, float]]],
     parts: Sequence[BarPart],
     unit: str,
-    *,
-    middle: bool = False,
 ) -> Figure:
-    """Draw stacked horizontal bars in groups, the parts in percent of a bar's sum, with a line at 50 if `middle`.
+    """Draw stacked horizontal bars in groups, the parts in percent of a bar's sum.
 
     `groups` is group → name of the bar → key of a part → share or count.
     """
@@ -209,33 +206,9 @@ def stacked_figure(
     axes.set_xlim(0, 100)
     axes.set_yticks(places, [name for _, name, _ in bars])
     axes.set_ylim(place - 0.4, -0.1)
-    if middle:
-        axes.axvline(50, color="#222222", linewidth=0.8, linestyle=":")
     axes.set_xlabel(unit, loc="right")
     figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1.4)
     return figure
-
-
-_LABEL_PARTS = [
-    BarPart(label, "no label", "#bbbbbb", "")
-    if label == "other"
-    else BarPart(label, label, COLOURS[index], HATCHES[index])
-    for index, label in enumerate(LABELS)
-]
-
-
-def label_shares(comparison: Comparison) -> Markup | None:
-    """Gold and predicted nli labels, stacked; None without nli."""
-    groups = {}
-    for block in comparison.groups:
-        if gold := shares_of(block, comparison.labels[0], "gold"):
-            said = {run: shares_of(block, run, "says") for run in comparison.labels}
-            groups[f"{block.name[0]} · {block.name[1]}"] = {"gold": gold, **said}
-    if not groups:
-        return None
-    names = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
-    description = f"Stacked bars: shares of the predicted nli labels of {names}"
-    return inline_svg(stacked_figure(groups, _LABEL_PARTS, "predicted labels, percent", middle=True), description)
 
 
 # Conflict accuracy against aligned accuracy -------------------------------------------------------------------------

@@ -71,16 +71,6 @@ def test_the_benchmark_is_the_only_shared_one_or_the_chosen_one(tmp_path: Path) 
     assert load_runs([tmp_path / "a"], "left")[0].scores.bench.name == "left"
 
 
-def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, True), prediction(2, True)])
-    other = make_run(tmp_path / "other", [prediction(1, True)])
-    (run / "eval/mini/scores.json").write_bytes((other / "eval/mini/scores.json").read_bytes())
-    with pytest.raises(UserError, match=r"predictions\.jsonl: was changed; scores\.json has its SHA-256"):
-        load_runs([run])
-    with pytest.raises(UserError, match=r"scores\.json.*model"):
-        load_runs([scored(tmp_path, "third", model=None)])
-
-
 def test_runs_are_named_by_enough_of_their_paths_and_the_reference_by_label_or_path(tmp_path: Path) -> None:
     names = ("x/seed/run", "y/seed/run", "y/other", "d2e/checkpoint-30", "d2e/checkpoint-60")
     runs = load_runs([make_run(tmp_path / name, [prediction(1, True)]) for name in names])

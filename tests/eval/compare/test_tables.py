@@ -10,8 +10,9 @@ import pytest
 
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.figures import collapse_warning, with_interval
+from eval.compare.run_tables import score_tables, subset_tables
 from eval.compare.runs import load_runs
-from eval.compare.tables import comparison_tables, score_tables, subset_tables
+from eval.compare.tables import comparison_tables
 from eval.compare.verdicts import text_of
 from eval.score.predictions import EventScores, Prediction
 from eval.score.scores import score_predictions

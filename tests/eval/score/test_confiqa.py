@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from eval.compare.compare import compare_runs
+from eval.compare.run_tables import score_tables
 from eval.compare.runs import load_runs
-from eval.compare.tables import confiqa_table, score_tables
+from eval.compare.tables import confiqa_table
 from eval.compare.verdicts import text_of
 from eval.score.confiqa import confiqa_measures
 from eval.score.predictions import Prediction

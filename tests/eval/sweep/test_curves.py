@@ -19,7 +19,7 @@ from eval.pages.sweep.page import (
     sweep_lines,
     write_sweep_page,
 )
-from eval.sweep.results import collect, results_table, write_results
+from eval.sweep.results import results_table, write_results
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
 
 
@@ -56,16 +56,7 @@ def test_the_results_file_keeps_the_points_of_other_sweeps(tmp_path: Path) -> No
     assert [row["name"] for row in written[2:]] == [result.point.name for result in results]
 
 
-def test_a_point_whose_scores_were_edited_is_in_no_table(tmp_path: Path) -> None:
-    sweep, results = make_sweep(tmp_path)
-    write_results(sweep, results)
-    file = sweep.out / sweep.work[1].name / "eval/mini/scores.json"
-    file.write_text(file.read_text().replace('"mean": 1.0', '"mean": 0.9876', 1))
-    with pytest.raises(UserError, match=r"scores\.json: was changed after it was written"):
-        collect(sweep)
-
-
-def test_rows_with_subsets_have_conflict_and_aligned_side_by_side(tmp_path: Path) -> None:
+def test_rows_with_subsets_are_shown_as_conflict_against_aligned(tmp_path: Path) -> None:
     sweep, results = make_sweep(tmp_path, tagged=True)
     frame = results_table(sweep, results).frame
     assert list(frame.columns) == [
@@ -77,10 +68,15 @@ def test_rows_with_subsets_have_conflict_and_aligned_side_by_side(tmp_path: Path
         ["50.0", "100.0", "50.0", "50.0"],
         ["50.0", "100.0", "50.0", "50.0"],
     ]
+    points = [(point.label, point.conflict.mean, point.aligned.mean) for point in reading_points(results)]
+    assert points == [("debias=true,alpha=1.0", 1.0, 1.0), ("debias=false,alpha=0.1", 0.5, 1.0)]
+    assert [score.mean for line in sweep_lines(sweep, results) for score in line.scores] == [1.0, 0.5, 0.5]
     write_results(sweep, results)
     written = json.loads((sweep.out / "results.json").read_text())["rows"]
     assert "subsets" not in written[0]
     assert written[2]["subsets"]["gap"]["mean"] == 0.5
+    text = write_sweep_page(sweep, results, [])[1].read_text(encoding="utf-8")
+    assert text.index("<h2>Does it use the context?</h2>") < text.index("<h2>Conflict accuracy against d2e.alpha</h2>")
 
 
 def test_a_line_of_the_plot_is_a_combination_of_the_other_axes(tmp_path: Path) -> None:
@@ -88,18 +84,6 @@ def test_a_line_of_the_plot_is_a_combination_of_the_other_axes(tmp_path: Path) -
     assert drawn_axis(sweep) == "d2e.alpha"
     lines = sweep_lines(sweep, results)
     assert [(line.label, line.places) for line in lines] == [("debias=true", [1.0]), ("debias=false", [0.1, 1.0])]
-
-
-def test_rows_with_subsets_are_shown_as_conflict_against_aligned(tmp_path: Path) -> None:
-    sweep, results = make_sweep(tmp_path, tagged=True)
-    points = reading_points(results)
-    assert [(p.label, p.conflict.mean, p.aligned.mean) for p in points] == [
-        ("debias=true,alpha=1.0", 1.0, 1.0),
-        ("debias=false,alpha=0.1", 0.5, 1.0),
-    ]
-    assert [score.mean for line in sweep_lines(sweep, results) for score in line.scores] == [1.0, 0.5, 0.5]
-    text = write_sweep_page(sweep, results, [])[1].read_text(encoding="utf-8")
-    assert text.index("<h2>Does it use the context?</h2>") < text.index("<h2>Conflict accuracy against d2e.alpha</h2>")
 
 
 def test_a_probe_is_shown_as_verdicts_then_curves(tmp_path: Path) -> None:

@@ -45,39 +45,32 @@ RECORD = {
 def test_facts_are_side_by_side_and_differences_are_marked(tmp_path: Path) -> None:
     rows = [prediction(1, True)]
     same = {"seconds": 5.0, "model": "some/model"}
+    by_likelihood = {"answer": "likelihood", "normalise": "tokens", "without_options": 3}
+    base = {"torch": "2.9.0", "device": "cpu"}
     paths = [
-        make_run(tmp_path / "base", rows, **same, environment={"torch": "2.9.0", "device": "cpu", "processes": 1}),
-        make_run(tmp_path / "d2e", rows, **same, environment={"torch": "2.9.0", "device": "H200", "processes": 8}),
+        make_run(tmp_path / "base", rows, **same, **by_likelihood, environment=base),
+        make_run(tmp_path / "d2e", rows, **same, environment={**base, "device": "H200"}),
     ]
     (paths[1] / "data.json").write_text(json.dumps(RECORD))
     runs = load_runs(paths)
     tables = run_facts(runs, [None, None])
-    environment = {fact.name: fact for fact in tables["Environment of the evaluation"]}
-    assert environment["torch"].shared
-    assert environment["device"].values == ("cpu", "H200")
-    assert environment["device"].differs
-    training = {fact.name: fact for fact in tables["Training and its environment"]}
-    assert training["processes"].values == ("–", "8")
-    assert training["rows in it"].values == ("–", "1,234")
+    facts = {title: {fact.name: fact for fact in own} for title, own in tables.items()}
+    assert facts["Environment of the evaluation"]["torch"].shared
+    assert facts["Environment of the evaluation"]["device"].differs
+    training = facts["Training and its environment"]
+    assert [training[name].values for name in ("processes", "rows in it")] == [("–", "8"), ("–", "1,234")]
     assert not training["torch"].differs, "a run that was not trained has no other version"
     assert training["prompt set"].values == ("–", "neutral"), "the one that worded its rows, and not the one named"
+    answers, left_out = (facts["Evaluation"][name].values for name in ("answers", "rows without options left out"))
+    assert answers[0] == "the likeliest option (log-probability by tokens)"
+    assert answers[1].startswith("100.0 %")
+    assert left_out[0] == "3"
     page = render_page(runs)
     assert "≠ device</th><td>cpu</td><td>H200</td>" in page
     assert '<td colspan="2">some/model</td>' in page
-
-
-def test_options_by_likelihood_differ_from_parsed_answers_and_a_damaged_record_is_named(tmp_path: Path) -> None:
-    own = {"answer": "likelihood", "normalise": "tokens", "without_options": 3}
-    rows = [prediction(1, True)]
-    runs = load_runs([make_run(tmp_path / "a", rows, **own), make_run(tmp_path / "b", rows)])
-    facts = {fact.name: fact.values for fact in run_facts(runs, [None, None])["Evaluation"]}
-    assert facts["answers"][0] == "the likeliest option (log-probability by tokens)"
-    assert facts["answers"][1].startswith("100.0 %")
-    assert facts["rows without options left out"][0] == "3"
-    run = make_run(tmp_path / "run", rows)
-    (run / "data.json").write_text('{"samples": "many"}')
-    with pytest.raises(UserError, match=r"run/data\.json: not the record of a training \(.*samples: got 'many'"):
-        render_page(load_runs([run]))
+    (paths[0] / "data.json").write_text('{"samples": "many"}')
+    with pytest.raises(UserError, match=r"base/data\.json: not the record of a training \(.*samples: got 'many'"):
+        render_page(runs)
 
 
 LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": step / 4} for step in (1, 2, 3)]
@@ -277,7 +270,7 @@ def test_the_page_loads_nothing_from_elsewhere(page: str) -> None:
 
 def test_plots_are_well_formed_and_described(page: str) -> None:
     plots = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
-    assert len(plots) == 1 + 1 + 3  # means; labels; loss, ce and kl, as no accuracy was logged
+    assert len(plots) == 1 + 3  # means; loss, ce and kl, as no accuracy was logged
     for plot in plots:
         ElementTree.fromstring(plot.replace("<svg", '<svg xmlns:xlink="x"', 1))
         assert re.search(r'aria-label="[^"]*_d2e', plot)
