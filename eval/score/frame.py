@@ -119,10 +119,8 @@ def by_group(samples: DataFrame) -> DataFrame:
     keys = pd.Series(list(zip(samples.dataset, samples.relation, samples.format, strict=True)), index=samples.index)
     several = keys.groupby(samples.relation).transform("nunique") > 1
     averages = samples.assign(dataset=AVERAGE, format="–", stratum=keys)[several]
-    averages = averages.sort_values("relation", key=_by_appearance, kind="stable")
     every = [samples.assign(dataset=ALL, relation=ALL, format=ALL, stratum=0)] if keys.nunique() > 1 else []
-    groups = samples.assign(stratum=0).iloc[np.argsort(_by_appearance(keys), kind="stable")]
-    return pd.concat([*every, averages, groups])[["row", *GROUP, "stratum"]]
+    return pd.concat([*every, averages, samples.assign(stratum=0)])[["row", *GROUP, "stratum"]]
 
 
 def by_subset(samples: DataFrame, *, least: int = 1) -> DataFrame:
@@ -134,7 +132,8 @@ def by_subset(samples: DataFrame, *, least: int = 1) -> DataFrame:
     tagged = samples[samples.subset.notna()]
     tagged = tagged[tagged.groupby(["dataset", "subset"]).row.transform("size") >= least]
     tagged = tagged.sort_values("subset", key=lambda names: names.map(SUBSETS.index), kind="stable")
-    tagged = tagged.sort_values("dataset", key=lambda names: names.map(_order(samples.dataset)), kind="stable")
+    places = {name: place for place, name in enumerate(samples.dataset.unique())}
+    tagged = tagged.sort_values("dataset", key=lambda names: names.map(places), kind="stable")
     sizes = {dataset: own.subset.value_counts() for dataset, own in tagged.groupby("dataset", sort=False)}
     fewest = {dataset: min(int(own.get(name, 0)) for name in BOTH) for dataset, own in sizes.items()}
     averaged = [name for name, n in fewest.items() if n >= ENOUGH_ROWS] or [name for name, n in fewest.items() if n]
@@ -178,8 +177,7 @@ def by_kind(samples: DataFrame) -> DataFrame:
 
 def by_dataset(samples: DataFrame) -> DataFrame:
     groups = samples.assign(stratum=0)[["row", "dataset", "stratum"]]
-    groups = groups.sort_values("dataset", key=_by_appearance, kind="stable")
-    every = [groups.sort_values("row").assign(dataset=ALL)] if groups.dataset.nunique() > 1 else []
+    every = [groups.assign(dataset=ALL)] if groups.dataset.nunique() > 1 else []
     return pd.concat([groups, *every])
 
 
@@ -189,14 +187,6 @@ def by_confiqa(samples: DataFrame) -> DataFrame:
     own = own.assign(stratum=own.dataset)[["row", "dataset", "stratum"]]
     every = [own.assign(dataset=AVERAGE)] if own.dataset.nunique() == len(CONFIQA) else []
     return pd.concat([own, *every])
-
-
-def _order(names: pd.Series[Any]) -> dict[Any, int]:
-    return {name: place for place, name in enumerate(names.unique())}
-
-
-def _by_appearance(names: pd.Series[Any]) -> pd.Series[int]:
-    return names.map(_order(names))
 
 
 # Scores of groups ----------------------------------------------------------------------------------------------------

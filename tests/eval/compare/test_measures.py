@@ -182,7 +182,8 @@ def arc(right: list[int], **more: Any) -> list[dict[str, Any]]:
     return [sample(n, acc=float(value), acc_norm=1.0, **more) for n, value in enumerate(right)]
 
 
-def test_each_task_and_metric_is_a_measure_and_tasks_are_pooled_first(tmp_path: Path) -> None:
+def test_each_task_and_metric_of_the_last_time_is_a_measure_and_tasks_are_pooled_first(tmp_path: Path) -> None:
+    save(tmp_path / "a", {"arc_easy": arc([0, 0])}, {}, time="2026-01-01T00-00-00.0")
     tasks = {"arc_easy": arc([1, 0, 0, 1]), "arc_challenge": arc([0, 1])}
     folder = save(tmp_path / "a", tasks, {"arc_easy": {"acc,none": 0.5}, "arc_challenge": {"acc,none": 0.5}})
     assert holds_samples(folder)
@@ -209,12 +210,6 @@ def test_a_metric_that_is_no_mean_of_documents_is_left_out(tmp_path: Path) -> No
     results = {"gsm8k": {"exact_match,strict": 1.0, "perplexity,strict": 7.4}}
     measures, _ = read_samples_folder(save(tmp_path, {"gsm8k": rows}, results))
     assert [one.name for one in measures] == ["gsm8k, exact_match (strict)"]
-
-
-def test_of_several_times_the_last_is_read(tmp_path: Path) -> None:
-    save(tmp_path, {"arc_easy": arc([0, 0])}, {}, time="2026-01-01T00-00-00.0")
-    measures, _ = read_samples_folder(save(tmp_path, {"arc_easy": arc([1, 1])}, {}))
-    assert measures[0].interval.mean == 1
 
 
 @pytest.mark.parametrize(
