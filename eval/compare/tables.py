@@ -163,7 +163,7 @@ def _sized(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
 def comparison_tables(
     comparison: Comparison, *, groups: bool = True, detail: bool = False, part: Part | None = None
 ) -> list[Table]:
-    """Return all tables that have a line; those by subset come first if the benchmark is about subsets.
+    """Return all tables that have a line, in the order of `tables_by_part`.
 
     `groups` adds scores by group; `detail` shows intervals and differences for every metric, with both p-values.
     `part` is the only one to show; UserError if the comparison lacks it.
@@ -172,20 +172,27 @@ def comparison_tables(
         if part is not None:
             raise UserError(f"--part {part}: {comparison.bench} has measures and no parts", "drop it")
         return with_lines([measure_table(comparison), seed_table(comparison)])
+    found = tables_by_part(comparison, detail=detail)
+    if part is not None and part not in found:
+        held = ", ".join(found)
+        raise UserError(f"--part {part}: {comparison.bench} has none; expected {held}", "name one of these")
+    if part is not None:
+        return found[part]
+    shown = [table for name, own in found.items() if groups or name != "groups" for table in own]
+    return with_lines([*shown, seed_table(comparison)])
+
+
+def tables_by_part(comparison: Comparison, *, detail: bool = False) -> dict[Part, list[Table]]:
+    """Return the tables of each part that has any; subsets come first if the benchmark is about them."""
     found: dict[Part, list[Table]] = {
         "subsets": subset_comparison_tables(comparison, detail=detail),
         "kinds": kind_tables(comparison),
-        "groups": with_lines(group_tables(comparison, detail=detail)) if groups or part == "groups" else [],
+        "groups": group_tables(comparison, detail=detail),
         "faithfulness": faithfulness_tables(comparison, detail=detail),
     }
-    if part is not None:
-        if not found[part]:
-            held = ", ".join(name for name, own in found.items() if own)
-            raise UserError(f"--part {part}: {comparison.bench} has none; expected {held}", "name one of these")
-        return found[part]
     order: Sequence[Part] = ("groups", "faithfulness", "subsets", "kinds")
     order = get_args(Part) if comparison.is_about_subsets else order
-    return with_lines([*(table for name in order for table in found[name]), seed_table(comparison)])
+    return {name: found[name] for name in order if found[name]}
 
 
 def seed_table(comparison: Comparison) -> Table:
@@ -214,7 +221,7 @@ def main_values(comparison: Comparison, run: str) -> dict[str, list[float]]:
 def group_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
     """Return scores with differences to the first run, nli labels and what the context is worth."""
     scores = [score_table(comparison), gain_table(comparison)] if detail else [_overview(comparison)]
-    return [*scores, label_table(comparison), context_table(comparison)]
+    return with_lines([*scores, label_table(comparison), context_table(comparison)])
 
 
 def _paired(comparison: Comparison, corrected_for: str) -> str:

@@ -18,20 +18,10 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.html import pages
 from d2e_sft.util.table import Table
 from eval.compare.compare import Comparison, compare_results
+from eval.compare.figures import Part
 from eval.compare.judged import RunPatterns, read_patterns
 from eval.compare.runs import MeasuredRun, ScoredRun, presented
-from eval.compare.tables import (
-    comparison_tables,
-    context_table,
-    faithfulness_tables,
-    gain_table,
-    kind_tables,
-    label_table,
-    score_table,
-    seed_table,
-    small_note,
-    subset_comparison_tables,
-)
+from eval.compare.tables import comparison_tables, seed_table, small_note, tables_by_part
 from eval.compare.verdicts import leader, verdict_words, verdicts
 from eval.pages.report.facts import curves, instructions, measured_facts, read_training, run_facts
 from eval.pages.report.headline import headline_of
@@ -51,6 +41,12 @@ from eval.score.frame import AVERAGE
 from eval.score.statistics import score_of
 
 _MOST_ITEMS = 200  # listed for each run
+_HEADINGS: dict[Part, tuple[str, str, str]] = {  # anchor, name in the contents, and heading of the tables
+    "groups": ("scores", "Scores", "Scores"),
+    "faithfulness": ("faithfulness", "Faithfulness", "Do answers keep to their contexts?"),
+    "subsets": ("subsets", "Scores by subset", "Scores by subset"),
+    "kinds": ("kinds", "Kinds of question", "Scores by kind of question"),
+}
 
 
 @dataclass(frozen=True)
@@ -191,30 +187,13 @@ def _title(comparison: Comparison) -> str:
 
 def _sections(comparison: Comparison) -> tuple[list[ReportSection], list[ReportSection]]:
     """The sections of tables, and those that are folded: scores by group, if the benchmark is about subsets."""
-    collapse = (
-        "A run far from the gold shares leans on one label instead of the context. A run that gives a label to nearly "
-        "every sample has collapsed to it, whatever its accuracy."
-    )
-    worth = "Where the context adds nothing, no score tells whether a model uses it."
-    first = comparison.labels[0]
     chart = None if comparison.is_about_subsets else subset_chart(comparison)
-    faithful = faithfulness_tables(comparison, detail=True)
-    by_subset = subset_comparison_tables(comparison, detail=True)
     parts = [
-        ReportSection("scores", "Scores", "Scores", tables=[score_table(comparison)]),
-        ReportSection("differences", "Differences", f"Paired differences to {first}", tables=[gain_table(comparison)]),
-        ReportSection("context", "Context", "What the context is worth", worth, tables=[context_table(comparison)]),
-        ReportSection("labels", "Labels", "Predicted labels of nli", collapse, tables=[label_table(comparison)]),
-        ReportSection("faithfulness", "Faithfulness", "Do answers keep to their contexts?", tables=faithful),
-        ReportSection("subsets", "Scores by subset", "Scores by subset", figure=chart, tables=by_subset),
-        ReportSection("kinds", "Kinds of question", "Scores by kind of question", tables=kind_tables(comparison)),
+        ReportSection(*_HEADINGS[name], figure=chart if name == "subsets" else None, tables=tables)
+        for name, tables in tables_by_part(comparison, detail=True).items()
     ]
-    parts = [part for part in parts if any(len(table.frame) for table in part.tables)]
-    if not comparison.is_about_subsets:
-        return parts, []
-    order = ("subsets", "kinds", "faithfulness")
-    first_parts = sorted((part for part in parts if part.anchor in order), key=lambda part: order.index(part.anchor))
-    return first_parts, [part for part in parts if part.anchor not in order]
+    folded = [part for part in parts if part.anchor == "scores" and comparison.is_about_subsets]
+    return [part for part in parts if part not in folded], folded
 
 
 def _errors(runs: Sequence[ScoredRun], patterns: dict[str, RunPatterns]) -> ReportSection:
