@@ -186,8 +186,7 @@ class Comparison:
             for (dataset, subset, n), right in (self.small_subsets or {}).items()
         ]
         facts |= {"small_subsets": small, "decoding": vars(self.decoding) if self.decoding else None}
-        if self.by_seed is not None:
-            facts |= {"seeds": self.seeds, "by_seed": _records(self.by_seed)}
+        facts |= {"seeds": self.seeds, "by_seed": [] if self.by_seed is None else _records(self.by_seed)}
         kept = {name: value for name, value in facts.items() if value}
         return {"bench": self.bench, "labels": self.labels, **kept, "scores": _records(self.scores)}
 

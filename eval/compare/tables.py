@@ -220,8 +220,19 @@ def main_values(comparison: Comparison, run: str) -> dict[str, list[float]]:
 
 def group_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
     """Return scores with differences to the first run, nli labels and what the context is worth."""
-    scores = [score_table(comparison), gain_table(comparison)] if detail else [_overview(comparison)]
-    return with_lines([*scores, label_table(comparison), context_table(comparison)])
+    labels, sized = comparison.labels, _sized(comparison.groups)
+    scores = [_overview(comparison)]
+    if detail:
+        caption = (
+            f"{comparison.bench}: percent with {comparison.intervals}; mean is that of EM and F1, and an average is "
+            "that of its relation's rows"
+        )
+        columns = [*(Column(heading, measure, with_interval) for heading, measure in _METRICS.items()), _UNPARSED]
+        gains = changes_of({f"Δ{heading}": (measure, "") for heading, measure in _METRICS.items()}, p_value)
+        paired = _paired(comparison, "the number of rows")
+        scores = [table_of(labels, sized, columns, caption), table_of(labels, sized, gains, paired)]
+    context = _sized(comparison.blocks("context", *GROUP))
+    return with_lines([*scores, label_table(comparison), table_of(labels, context, _WORTH, _CONTEXT)])
 
 
 def _paired(comparison: Comparison, corrected_for: str) -> str:
@@ -242,22 +253,6 @@ def _overview(comparison: Comparison) -> Table:
     return table_of(comparison.labels, _sized(comparison.groups), _OVERVIEW, caption)
 
 
-def score_table(comparison: Comparison) -> Table:
-    caption = (
-        f"{comparison.bench}: percent with {comparison.intervals}; mean is that of EM and F1, and an average is "
-        "that of its relation's rows"
-    )
-    columns = [*(Column(heading, measure, with_interval) for heading, measure in _METRICS.items()), _UNPARSED]
-    return table_of(comparison.labels, _sized(comparison.groups), columns, caption)
-
-
-def gain_table(comparison: Comparison) -> Table:
-    """Return the paired differences of each run to the first for every metric; without rows for one run."""
-    caption = _paired(comparison, "the number of rows")
-    gains = changes_of({f"Δ{heading}": (measure, "") for heading, measure in _METRICS.items()}, p_value)
-    return table_of(comparison.labels, _sized(comparison.groups), gains, caption)
-
-
 def label_table(comparison: Comparison) -> Table:
     """Return predicted label shares next to the gold ones, with a warning where one label took over; nli rows only."""
     lines, warnings = [], []
@@ -275,11 +270,6 @@ def shares_of(block: Block, run: str, what: str) -> dict[str, float]:
     """Return the share of each label that a run `says`, or that is `gold`; empty for other formats than nli."""
     scores = {label: block.score(run, f"{what} {label}") for label in LABELS}
     return {label: score.mean for label, score in scores.items() if score is not None}
-
-
-def context_table(comparison: Comparison) -> Table:
-    blocks = _sized(comparison.blocks("context", "dataset", "relation", "format"))
-    return table_of(comparison.labels, blocks, _WORTH, _CONTEXT)
 
 
 def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: bool = False) -> list[Table]:
