@@ -203,6 +203,8 @@ def _cut(turns: Sequence[Turn], rule: ContextRule, field: str, first: int) -> tu
             at = turns[number].content.find(field)
             if at >= 0:
                 return field, _without(turns, number, (at, at + len(field)), CONTEXT)
+        if rule.place.startswith("<") and _cut_span(turns, rule.place[1:-1])[0]:
+            raise ValueError(f"a context of its own, and another one between {rule.place} tags; expected one of them")
         number = max((i for i in range(first) if turns[i].role == "user"), default=0)
         return field, Conversation(turns=list(turns), context_turn=number, context_block=rule.block)
     if rule.place.startswith("<"):
@@ -225,6 +227,8 @@ def _cut_span(turns: Sequence[Turn], tag: str) -> tuple[str, Conversation]:
             start = span[0].index(context, len(tag) + 2)
             block = span[0][:start] + CONTEXT + span[0][start + len(context) :]
             return context, _without(turns, number, span.span(), block)
+        if not spans and f"<{tag}>" in turns[number].content and turns[number].role != "assistant":
+            raise ValueError(f"turn {number + 1}: <{tag}> without </{tag}>; expected both around the context")
     return "", Conversation(turns=list(turns))
 
 

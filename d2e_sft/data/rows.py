@@ -104,6 +104,8 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
             raise UserError(f"{where}: `context`: got {shortened(context, 60)}; expected text")
         fields |= _of_turns(turns, context, trained, chat or "prompt", where)
     else:
+        if isinstance(completion, str):  # TRL joins it to the prompt, so it may begin with a blank
+            completion = completion.strip()
         named = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
         fields |= _of_question(named, row, name, where)
         options = fields.get("options") or []

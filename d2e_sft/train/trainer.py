@@ -50,6 +50,7 @@ from d2e_sft.util.terminal import quietly
 
 _INSTEAD = {
     "model_init": "give the model, or its name, as `model`",
+    "data_collator": "leave it out: the trainer lays out the views of its rows",
     "compute_loss_func": "the objective defines the loss; your own function is objective='module:function'",
     "preprocess_logits_for_metrics": "compute_metrics gets generated answers and references instead of logits",
 }
@@ -133,7 +134,7 @@ class D2ETrainer(KeepingTrainer):
         self.laps = LapTimer(args.device)
         self.guard = StepGuard(self)
         with quietly(args.disable_tqdm):
-            self.objective = self._prepare_model(options.get("data_collator"))
+            self.objective = self._prepare_model()
         weights = self.objective.of_tokens.weights
         self._sums = ObjectiveMetrics(self.recipe.d2e, weights, args.device)
         self.prepare_evaluations(weights)
@@ -298,7 +299,7 @@ class D2ETrainer(KeepingTrainer):
             **{name: round(share, 4) for name, share in shares.items()},
         }
 
-    def _prepare_model(self, collator: Any) -> AttachedObjective:
+    def _prepare_model(self) -> AttachedObjective:
         """Choose the layout for the device of training, attach the objective, and number the rows."""
         args, model, d2e = self.args, self.model, self.recipe.d2e
         self.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
@@ -310,7 +311,7 @@ class D2ETrainer(KeepingTrainer):
         with self._training_precision():
             self.layout = agree_on_layout(model, d2e, self.recipe.train.packing, self.recipe.model.attention)
         padding = pad_id(self.processing_class) if self.processing_class else 0
-        self.data_collator = NumberedBatches(collator or collator_for(self.layout, d2e, model.config, padding))
+        self.data_collator = NumberedBatches(collator_for(self.layout, d2e, model.config, padding))
         objective = AttachedObjective(model, d2e, self.layout)
         if self.train_dataset is not None:
             if d2e.prefers:

@@ -99,8 +99,8 @@ def _fail(overlap: Overlap, fail_on_near: bool) -> None:
         count = f"{overlap.rows(overlap.exact):,} of {overlap.train_rows:,} training rows"
         raise UserError(
             "\n".join([f"{count} overlap with the benchmark; expected none:", *pairs]),
-            remedy="build the training set again with --against TEST, which leaves these rows out, or remove them by "
-            "their ids (--json FILE lists all)",
+            remedy="remove these rows by their ids (--json FILE lists all), or build the training set again with "
+            "--against TEST, which also leaves out rows with a near-duplicate or with the same question",
         )
     if fail_on_near and overlap.near:
         raise UserError(

@@ -19,6 +19,7 @@ from eval.compare.tables import (
 from eval.score.confiqa import MEASURES as MEASURES_OF_CONFIQA
 from eval.score.faithfulness import BY_WORDS, REFUSALS
 from eval.score.frame import AVERAGE, GAP
+from eval.score.predictions import RIGHT
 from eval.score.scores import GroupScores, Scores
 
 _EVENT_MEASURES = {"token_f1": "token F1", "event_f1": "event F1", "hit_at_1": "HIT@1", "exact_match": "EM"}
@@ -97,7 +98,7 @@ def subset_tables(scores: Scores) -> list[Table]:
             lines.append([own.dataset, GAP, None, with_interval(own.gap), None, None])
     tagged = sum(one.n for own in scores.subsets if own.dataset != AVERAGE for one in own.subsets.values())
     caption = (
-        "By subset: accuracy (exact match) in percent with 95 % intervals; gap = aligned − conflict; habit rate: the "
+        f"By subset: accuracy ({RIGHT}) in percent with 95 % intervals; gap = aligned − conflict; habit rate: the "
         "answer is the habit; M_R: memorisation ratio." + untagged_note(scores.overall.n - tagged)
     )
     columns = ["dataset", "subset", "n", "accuracy", "habit rate", "M_R"]

@@ -33,6 +33,7 @@ from eval.score.confiqa import MEASURES as MEASURES_OF_CONFIQA
 from eval.score.confiqa import RATIO
 from eval.score.faithfulness import BY_WORDS, REFUSALS
 from eval.score.frame import ALL, AVERAGE, CELLS, GAP, GROUP
+from eval.score.predictions import RIGHT
 from eval.score.statistics import Difference
 
 ABOUT_LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
@@ -72,7 +73,7 @@ ABOUT_CONFIQA = (
 )
 _TEST = "a sign-flip test"
 _KINDS = (
-    "By what the questions ask for: accuracy (exact match) in percent with {}; “Which company …?” asks for a company"
+    f"By what the questions ask for: accuracy ({RIGHT}) in percent with {{}}; “Which company …?” asks for a company"
 )
 
 
@@ -304,7 +305,7 @@ def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) ->
     accuracies = [Column(name, "accuracy", with_interval, name) for name in (*names, GAP)]
     has_gap = any(block.score(comparison.labels[0], "accuracy", GAP) for _, block in blocks)
     caption = (
-        f"By subset ({'; '.join(sizes)}): accuracy (exact match) in percent with {comparison.intervals}"
+        f"By subset ({'; '.join(sizes)}): accuracy ({RIGHT}) in percent with {comparison.intervals}"
         f"{'; gap = aligned − conflict' * has_gap}.{untagged_note(comparison.untagged)}{_tagged_by(comparison)}"
     )
     changes = changes_of({f"Δ {name}": ("accuracy", name) for name in names}, p_value if detail else corrected_p)

@@ -58,6 +58,9 @@ class EventScores(BaseModel):
     exact_match: float = Field(ge=0, le=1)
 
 
+RIGHT = "exact match; of chats: contains the answer"  # what counts as right by subset
+
+
 class Prediction(BaseModel):
     """A model's answer to one sample, and its scores.
 

@@ -88,8 +88,8 @@ class SubsetScores(BaseModel):
     """One subset of a dataset: how the context relates to the habit, the usual answer without it.
 
     Attributes:
-        accuracy: Share of correct answers by exact match (of the sets for mcq). On conflict rows, where the habit is
-            wrong, this measures adoption of the context, on aligned rows agreement.
+        accuracy: Share of correct answers by exact match (mcq: of the sets; chat: the output contains one). On
+            conflict rows, where the habit is wrong, this measures adoption of the context, on aligned rows agreement.
         mean: Mean of exact match and F1 of each sample.
         with_habit: Number of rows that name the habit. The fields below are about these rows; aligned rows lack them,
             because there the habit is the accepted answer.

@@ -12,6 +12,7 @@ from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
 
 ADAPTER_CONFIG = "adapter_config.json"
+_CONFIGS = ("config.json", ADAPTER_CONFIG)
 _ADAPTER_WEIGHTS, _WEIGHTS = "adapter_model.safetensors", "model.safetensors"
 _ALLOW_PICKLES = "D2E_ALLOW_PICKLE"
 # Decoded tokens depend on weights, architecture, tokenizer, chat template and stop tokens.
@@ -73,12 +74,13 @@ def resolve_name(name: str) -> str:
         return str(builtin_folder() or BUILTIN_HUB_NAME)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if not any((folder / file).is_file() for file in ("config.json", ADAPTER_CONFIG)):
-            checkpoints = ", ".join(sorted(child.name for child in folder.glob("checkpoint-*")))
+        if not any((folder / file).is_file() for file in _CONFIGS):
+            models = (str(path.parent) for file in _CONFIGS for path in folder.glob(f"*/{file}"))
+            inside = ", ".join(dict.fromkeys(sorted(models)))
             raise UserError(
-                f"model {name!r}: the folder contains no model (no config.json or adapter_config.json)",
-                f"its training has not finished; use one of its checkpoints: {checkpoints}"
-                if checkpoints
+                f"model {name!r}: the folder itself contains no model (no config.json or adapter_config.json)",
+                f"use one of the models inside: {inside}"
+                if inside
                 else "give a folder that `d2e train` has finished, or a Hub name owner/model",
             )
         return str(folder)

@@ -38,6 +38,7 @@ from eval.pages.report.samples import (
 )
 from eval.score.faithfulness import contains_answer
 from eval.score.frame import AVERAGE
+from eval.score.predictions import RIGHT
 from eval.score.statistics import score_of
 
 _MOST_ITEMS = 200  # listed for each run
@@ -169,7 +170,7 @@ def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: Repo
 
 def _about_seeds(runs: Sequence[ScoredRun], comparison: Comparison) -> dict[str, Any]:
     chart = subset_chart(comparison) if comparison.is_about_subsets else None
-    what = "Accuracy (exact match)" if chart else "Mean of exact match and F1"
+    what = f"Accuracy ({RIGHT})" if chart else "Mean of exact match and F1"
     open_parts, by_group = _sections(comparison)
     scores = ReportSection("seeds", "Seeds", "Scores of each seed", tables=[seed_table(comparison)])
     return {

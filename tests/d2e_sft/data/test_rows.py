@@ -21,6 +21,12 @@ from tests.chat_samples import TURNS, chat_sample
 from tests.tiny import make_sample, make_samples
 
 ROW = {"context": "It rained.", "question": "What fell?", "answer": "rain"}
+TAGGED = {
+    "messages": [
+        {"role": "user", "content": "<context>It rains.</context> Wet?"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+}
 
 
 def test_rows_of_every_kind_are_the_same_samples(tmp_path: Path) -> None:
@@ -57,7 +63,7 @@ def test_conversations_are_read_in_the_shapes_of_trl() -> None:
         assert sample.conversation == found[0].conversation
     apart = samples_of([{"messages": [{"role": "user", "content": "How long?"}, turns[2]], "context": "5 days."}], "x")
     assert apart[0].context == "5 days."
-    assert samples_of([{"prompt": "What fell?", "completion": "rain"}], "x")[0].answers == ["rain"]
+    assert samples_of([{"prompt": "What fell?", "completion": " rain"}], "x")[0].answers == ["rain"]
     with pytest.raises(UserError, match="train_dataset, row 0: no assistant turn among system, user"):
         samples_of([{"messages": turns[:2]}], "train_dataset")
 
@@ -144,6 +150,11 @@ def test_tensors_and_arrays_in_rows_are_their_values() -> None:
         ([{**ROW, "answer": None}], "row 0: `answer` is None; expected text\n  remedy: fill it"),
         ([{"prompt": "a", "completion": None}], "row 0: `completion` is None; expected text"),
         ([{"prompt": "a"}], "row 0: no `answer`; it has prompt; expected"),
+        ([{**TAGGED, "context": "It pours."}], "a context of its own, and another one between <context> tags"),
+        (
+            [{"messages": [{"role": "user", "content": "<context>Wet?"}, *TAGGED["messages"][1:]]}],
+            "without </context>",
+        ),
         (
             ROW,
             "got one row in a dict, context, question, answer; expected a list of rows\n  remedy: put it",

@@ -80,7 +80,7 @@ def test_check_names_the_pairs_and_the_remedy(tmp_path: Path) -> None:
     message = refusal_of("data", "check", train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
     assert "1 of 2 training rows overlap with the benchmark; expected none" in message
     assert "context: own-train-2 = own-test-1: The river rose in spring" in message
-    assert "remedy: build the training set again with --against" in message
+    assert "remedy: remove these rows by their ids" in message
     written = json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8"))
     assert written["overlapping_rows"] == 1
     assert [(pair["train_id"], pair["test_id"]) for pair in written["exact"]] == [("own-train-2", "own-test-1")]
