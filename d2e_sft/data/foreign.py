@@ -37,6 +37,8 @@ def nearest_columns(
     chosen = []
     for part in parts:
         name = kept.get(part) or _nearest(part, left)
+        if part == "messages" and name is None and {"prompt", "completion"} <= {*there}:  # TRL's, as turns
+            name = "[prompt, completion]"
         left = [other for other in left if other != name]
         chosen.append(f"{part}: {name or '…'}")
     return f"columns: {{{', '.join(chosen)}}}"
