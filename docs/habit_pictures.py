@@ -5,10 +5,12 @@
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 import matplotlib as mpl
@@ -18,7 +20,7 @@ from pandas import DataFrame
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.html.figures import COLOURS, STYLE
 from eval.compare.probe import WITHOUT_CONTEXT, read_rows
-from eval.compare.reading import averaged, over_seeds, settings
+from eval.compare.reading import VERDICT, Setting, averaged, over_seeds, settings
 from eval.pages.sweep.page import onset_chart
 from eval.score.statistics import Interval
 
@@ -44,7 +46,6 @@ class Study(NamedTuple):
 
     rows: str
     shown: tuple[tuple[str, str, str], ...]
-    title: str = ""
     strength: float | None = STRENGTH  # of the habit; None for rows without this axis
     subsets: tuple[str, str] = ("aligned (the habit is right)", "conflict (the habit is wrong)")
 
@@ -102,20 +103,12 @@ REVISED = Study(
     subsets=("passages as trained", "revised passages"),
 )
 
-FRONT = Study(
-    "choosing-habit.json",
-    (("as-is", "sft", PLAIN), ("as-is", "d2e", DEBIASED), ("swapped", "sft", PLAIN)),
-    """In training, the key is nearly always in the garage: the habit.
-“The key is in the garage. Felix moves the key to the barn. Where is the key now?”
-The habit says garage. The context says barn.""",
-)
-
 
 def ways_picture(study: Study) -> Figure:
     """Aligned and conflict accuracy at the end of training: mean, 95 % interval and seeds."""
     curves = study.curves()
     shown = [(key, ends_of(curves[key])) for key in study.shown if key in curves]
-    figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1 + 0.2 * len(study.title.splitlines())), layout="constrained")
+    figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1), layout="constrained")
     panel = figure.add_subplot()
     for place, (_, last) in enumerate(reversed(shown)):
         for (key, colour, shift), subset in zip(
@@ -127,27 +120,14 @@ def ways_picture(study: Study) -> Figure:
             panel.barh(place + shift, mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
             panel.plot(ends, [place + shift] * len(ends), "o", color=colour, markersize=3.5)
             panel.plot([max(mean.low, 0), min(mean.high, 100)], [place + shift] * 2, color="#444444", linewidth=1)
-    called = NAMES | ({"d2e": "D²E-SFT"} if study.title or study.strength is None else {})
+    called = NAMES | ({"d2e": "D²E-SFT"} if study.strength is None else {})
     names = [called[objective] + DATA.get(data, "") for (data, objective, _), _ in shown]
     seeds = [f"{name} ({len(last)})" for name, (_, last) in zip(names, shown, strict=True)]
     panel.set_yticks(range(len(shown)), list(reversed(seeds)), fontsize=9)
     panel.set(xlim=(0, 101))
-    figure.suptitle(study.title, fontsize=10, x=0.01, horizontalalignment="left")
     panel.set_xlabel("accuracy, percent\n(bars: mean; lines: 95 % interval; points: seeds)", fontsize=9)
-    figure.legend(
-        loc="outside lower right" if study.title else "outside upper right", frameon=False, ncols=2, fontsize=9
-    )
+    figure.legend(loc="outside upper right", frameon=False, ncols=2, fontsize=9)
     return figure
-
-
-def front_rows() -> list[str]:
-    """Return the cells of README's table: aligned and conflict accuracy, mean and range in percent, and seeds."""
-    cells, curves = [], FRONT.curves()
-    for last in (ends_of(curves[key]) for key in FRONT.shown):
-        ends = [100 * last[key] for key in ("aligned", "conflict")]
-        shown = [f"{end.mean():.0f} ({end.min():.0f} to {end.max():.0f})" for end in ends]
-        cells.append(" | ".join([*shown, str(len(last))]))
-    return cells
 
 
 def mechanism_picture(study: Study) -> Figure:
@@ -230,29 +210,51 @@ def alpha_picture(file: str) -> Figure:
     return figure
 
 
-def onset_picture(file: str, rate: str, names: Mapping[str, str]) -> Figure:
-    """The share of seeds that read, over compute, of the variants in `names`, each as it is to be decoded."""
-    rows = [row for row in read_rows(RESULTS / file) if row["rate"] == rate]
-    axes = ("rate", "strength", "seed", "data", "objective")
-    [setting] = settings(axes, {"objective": "sft", "data": "as-is"}, rows)
-    curves = {names[name]: own for name, own in setting.curves.items() if name in names}
-    shown = replace(setting, curves=curves, reference=names[setting.reference])
-    return onset_chart(shown, [name for name in names.values() if name in curves])
-
-
 READS = {
+    "sft, swapped": "SFT, swapped data",
+    "d2e, balanced (d2e:alpha=0.5)": "D²E, balanced rows",
+    "sft, balanced": "SFT, balanced rows",
     "sft, as-is": "SFT",
     "no-distill, as-is (d2e:alpha=0.5)": "D²E without the KL term",
     "d2e, as-is (d2e:alpha=0.5)": "D²E, published objective",
-    "sft, swapped": "SFT, swapped data",
 }
+
+
+def reading(file: str = "reads.json", rate: str = "1e-3") -> Setting:
+    """The study of whole curves, its variants named as in `READS`, each as it is to be decoded."""
+    rows = [row for row in read_rows(RESULTS / file) if row["rate"] == rate]
+    axes = ("rate", "strength", "seed", "data", "objective")
+    [setting] = settings(axes, {"objective": "sft", "data": "as-is"}, rows)
+    curves = {name: setting.curves[variant] for variant, name in READS.items() if variant in setting.curves}
+    compared = {name: setting.compared[variant] for variant, name in READS.items() if variant in setting.compared}
+    return replace(setting, curves=curves, compared=compared, reference=READS[setting.reference])
+
+
+def front_rows() -> list[str]:
+    """Return the cells of README's table: where each way ends on both kinds of rows, and when it reads."""
+    setting, cells = reading(), []
+    for name in setting.curves:
+        ends = [f"{100 * mean(values):.0f}" for values in setting.plateaus(name).values()]
+        onset = setting.onset(name, VERDICT)
+        median = onset.median().mean
+        cells.append(
+            " | ".join([*ends, f"{len(onset.reached)} of {onset.seeds}", f"{median:.0f}" if median < inf else "–"])
+        )
+    return cells
+
+
+def onset_picture() -> Figure:
+    """The share of seeds that read, over compute."""
+    setting = reading()
+    return onset_chart(setting, list(setting.curves))
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "habit-ways": partial(ways_picture, HABIT),
     "habit-mechanism": partial(mechanism_picture, HABIT),
-    "front": partial(ways_picture, FRONT),
     "choosing-ways": partial(ways_picture, CHOOSING),
     "revised-ways": partial(ways_picture, REVISED),
-    "reads-onset": partial(onset_picture, "reads.json", "1e-3", READS),
+    "reads-onset": onset_picture,
     "choosing-alpha": partial(alpha_picture, "choosing-alpha.json"),
 }
 
