@@ -1,12 +1,14 @@
 """A user's own function, named as `module:function` in a recipe or on the command line."""
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import sha256_of
 
 OF_SCRIPT = "__main__:"  # begins the name of a function of the script that runs
 MOVE_FUNCTION = "move it into a module and name that, as objective=module:function"
@@ -22,6 +24,13 @@ def refuse_function(what: str, value: Any) -> None:
         f"{what}: got the function {named or repr(value)}; expected its name",
         f"pass {name!r} ('__main__:f' for a function f of the script itself), so that the run can record it",
     )
+
+
+def code_of(name: str, role: str) -> str:
+    """Return the SHA-256 of the file that `module:function` is in; empty for a module without one."""
+    module = inspect.getmodule(load_function(name, role)) or sys.modules[name.partition(":")[0]]
+    file = getattr(module, "__file__", None)
+    return sha256_of(Path(file)) if file else ""
 
 
 def load_function(name: str, role: str) -> Callable[..., Any]:

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
+from d2e_sft.config.functions import code_of
+from d2e_sft.config.objectives import is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
@@ -64,6 +66,7 @@ class DataRecord(BaseModel):
     processes: int
     versions: dict[str, str]
     wording: str | None = None
+    objective_sha256: str | None = None  # the file of a user's own objective
 
 
 def record_data(recipe: Recipe, samples: int, tokens_sha256: str, *, processes: int) -> DataRecord:
@@ -74,8 +77,14 @@ def record_data(recipe: Recipe, samples: int, tokens_sha256: str, *, processes: 
     if source.dev is not None and source.dev_sha256 is not None:
         warn_if_changed(file_of(source.dev, "dev"), source.dev_sha256)
     versions = {name: version(name) for name in _PACKAGES}
+    objective = recipe.d2e.objective
     return DataRecord(
-        source=source, samples=samples, tokens_sha256=tokens_sha256, processes=processes, versions=versions
+        source=source,
+        samples=samples,
+        tokens_sha256=tokens_sha256,
+        processes=processes,
+        versions=versions,
+        objective_sha256=code_of(objective, "objective") if is_own(objective) else None,
     )
 
 
@@ -96,6 +105,12 @@ def check_resumed_data(recipe: Recipe, samples: int, tokens_sha256: str, *, proc
             "\n  ".join(lines),
             remedy="the rows, the tokenizer, the chat template or d2e-sft changed: restore them, or train into "
             "another train.output_dir",
+        )
+    if before.objective_sha256 not in (None, record.objective_sha256):
+        line = _line("SHA-256", before.objective_sha256, record.objective_sha256)
+        raise UserError(
+            f"{run}: was started with another d2e.objective={recipe.d2e.objective}: its file changed ({line})",
+            "restore the file, or train into another train.output_dir",
         )
     if before.source.dev_sha256 != record.source.dev_sha256:
         line = _line("data.dev", before.source.dev, record.source.dev)

@@ -19,6 +19,8 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
+_CURRENCY = re.compile("[€£¥]")
+_SIGN = re.compile(r"(?<![\w.])[-−](?=\d)")
 _UNSEEN = re.compile("[\u034f\u115f\u1160\u2800\u3164\ufe00-\ufe0f\uffa0]")  # invisible, though no format characters
 _SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers as they are written, and signs with a meaning
 
@@ -73,9 +75,19 @@ def _signs(text: str) -> list[str]:
     return _SIGNS.findall(_THOUSANDS.sub("", text))
 
 
+@lru_cache(maxsize=4096)
+def scored_text(text: str) -> str:
+    """Return the text as free answers are scored: normalised, with the decimal points and signs of numbers.
+
+    SQuAD's script drops them, and so takes `€ 99.99` for `€ 9,999` and `-5` for `5`. Currency signs are words.
+    """
+    marked = _SIGN.sub("\N{MINUS SIGN}", _DECIMAL_POINT.sub("\N{MIDDLE DOT}", text))
+    return normalise(_CURRENCY.sub(r" \g<0> ", marked))
+
+
 def exact_match(prediction: str, golds: Iterable[str]) -> float:
-    """1.0 when the normalised prediction equals any normalised gold answer, else 0.0."""
-    return float(normalise(prediction) in {normalise(gold) for gold in golds})
+    """1.0 when the prediction equals any gold answer, both as `scored_text`, else 0.0."""
+    return float(scored_text(prediction) in {scored_text(gold) for gold in golds})
 
 
 def token_f1(prediction: str, golds: Iterable[str]) -> float:
@@ -83,8 +95,8 @@ def token_f1(prediction: str, golds: Iterable[str]) -> float:
 
     If one side normalises to nothing, the score is 1 if both do, otherwise 0 (SQuAD 2.0's script).
     """
-    tokens, best = normalise(prediction).split(), 0.0
-    for gold in (normalise(gold).split() for gold in golds):
+    tokens, best = scored_text(prediction).split(), 0.0
+    for gold in (scored_text(gold).split() for gold in golds):
         shared = (Counter(tokens) & Counter(gold)).total()
         # 2PR/(P+R) with P = shared/|tokens| and R = shared/|gold|
         best = max(best, 2 * shared / (len(tokens) + len(gold)) if tokens and gold else float(tokens == gold))

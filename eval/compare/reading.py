@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ACCURACIES = ("aligned", "conflict")
 THRESHOLDS = (0.5, 0.7)
+_SAME = 1e-9  # largest range of values that count as equal
 _ROUNDED = 1e-9  # tolerance for a mean of shares
 _FEW = 300  # permutations, as of five seeds against five
 VERDICT = 0.7  # the threshold of verdicts and of the picture
@@ -274,10 +275,13 @@ def accuracies(curves: Any) -> list[str]:
     return sorted(key for key in shared if key.startswith(ACCURACIES))
 
 
-def over_seeds(values: ArrayLike) -> Interval:
-    """Return the mean over seeds with its t interval; for one seed the interval is the value."""
+def over_seeds(values: ArrayLike, least: float = 0.0) -> Interval:
+    """Return the mean over seeds with its t interval, of shares from `least` to 1; equal values have no width."""
+    if np.ptp(values) < _SAME:
+        mean = float(np.mean(np.asarray(values, dtype=np.float64)))
+        return Interval(mean, mean, mean)
     change = paired(values)
-    return Interval(change.mean, *((change.low, change.high) if np.size(values) > 1 else (change.mean, change.mean)))
+    return Interval(change.mean, max(change.low, least), change.high)
 
 
 def averaged(rows: DataFrame, key: str) -> list[tuple[int, Interval, int]]:
@@ -288,19 +292,22 @@ def averaged(rows: DataFrame, key: str) -> list[tuple[int, Interval, int]]:
 def paired(changes: ArrayLike) -> Difference:
     """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite.
 
-    Differences of shares end at ±1, so the interval of a few pairs that lie between these bounds does, too.
+    Differences of shares end at ±1, so the interval of a few pairs that lie between these bounds does, too. Equal
+    differences have no variance to test: p is that of a sign-flip test, and a few pairs leave the interval open.
     """
     changes = np.asarray(changes, dtype=np.float64)
     mean = float(changes.mean())
     if changes.size < 2:
         return Difference(mean, -math.inf, math.inf, 1.0)
-    if np.ptp(changes) < 1e-9:  # the same for every seed, so no variance to test against: p of a sign-flip test
-        return Difference(mean, mean, mean, 1.0 if abs(mean) < 1e-9 else 2.0 ** (1 - changes.size))
+    most = 1.0 if np.abs(changes).max() <= 1 else math.inf
+    if np.ptp(changes) < _SAME:
+        flips = 2.0 ** (1 - changes.size)
+        low, high = (mean, mean) if flips < 1 - LEVEL else (-most, most)
+        return Difference(mean, low, high, 1.0 if abs(mean) < _SAME else flips)
     from scipy.stats import ttest_1samp
 
     test = ttest_1samp(changes, 0)
     bounds = test.confidence_interval(LEVEL)
-    most = 1.0 if np.abs(changes).max() <= 1 else math.inf
     return Difference(mean, max(float(bounds.low), -most), min(float(bounds.high), most), float(test.pvalue))
 
 

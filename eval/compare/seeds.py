@@ -25,6 +25,7 @@ from eval.compare.compare import COLUMNS, NUMBERS, Comparison, compare_results, 
 from eval.compare.decoding import decoding_of_runs
 from eval.compare.reading import over_seeds, paired, way_of
 from eval.compare.runs import MeasuredRun, ScoredRun, distinct_labels, load_results
+from eval.score.frame import GAP
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE
 
 _WILD = r"(?<=/)(\*|\?|\[[^\]]*\])+[-_,. ]*|[-_,. ]*(\*|\?|\[[^\]]*\])+"  # with the separator next to it
@@ -103,7 +104,8 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
         if len(own) < len(found):
             lacking.append(key)
             continue
-        score, changes = over_seeds(own["mean"]), own["change"].dropna()
+        least = -1.0 if GAP in key or key[0] == "measures" else 0.0  # what may be negative
+        score, changes = over_seeds(own["mean"], least), own["change"].dropna()
         change = paired(changes) if len(changes) == len(found) else None
         tests = (np.nan,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
         rows.append((*key, *own[["rows", "n"]].mean().round(), score.mean, score.low, score.high, *tests))

@@ -3,20 +3,22 @@
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.config.decoding import RECORDED
+from d2e_sft.config.decoding import RECORDED, parse_decoder
+from d2e_sft.config.functions import code_of
 from d2e_sft.util.errors import UserError
 from eval.run.options import EvalConfig
 from eval.run.task import Task
 
 Fingerprint = dict[str, Any]
 # The pass without context belongs to predictions of any decoder and length rule.
-_DIFFERS_BETWEEN_PASSES = frozenset({*RECORDED, "view", "cut_to"})
+_DIFFERS_BETWEEN_PASSES = frozenset({*RECORDED, "decoder_code", "view", "cut_to"})
 # Keys that are reported by another key's value, which is not compared.
 _REPORTED_AS = {"prompts": "asked"}
 # The other keys are options of the command line.
 _NAMES = {
     "model": "the model",
     "view": "the view",
+    "decoder_code": "the file of the decoder",
     "prompt_set": "the prompt set",
     "demonstrations": "the demonstrations",
     "bench": "the benchmark's file",
@@ -35,12 +37,14 @@ def fingerprint_of(task: Task, identity: str, config: EvalConfig) -> Fingerprint
     likelihood: Fingerprint = {"answer": "likelihood"} if task.likelihood else {}
     if likelihood and endpoint:
         likelihood["tokenizer"] = options.tokenizer
+    decoder = parse_decoder(decoding.decoder)[0]
     cut_to = options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None
     return {
         "model": identity,
         "view": task.view,
         **({} if config.form == "chat" else {"form": config.form}),
         **decoding.record(),
+        **({"decoder_code": code_of(decoder, "decoder")} if ":" in decoder else {}),
         **likelihood,
         "max_new_tokens": None if likelihood else decoding.max_new_tokens,
         "dtype": options.dtype,

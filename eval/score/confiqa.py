@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from d2e_sft.util.answers import exact_match, normalise
+from d2e_sft.util.answers import normalise
 from eval.score.extract import without_thoughts
 from eval.score.predictions import Prediction
 
@@ -36,7 +36,7 @@ def confiqa_measures(prediction: Prediction) -> dict[str, float]:
         "P_c": gold and not known and _NEGATIONS.isdisjoint(said.split()),
         "P_o": known,
         "In-Acc": gold,
-        "EM": exact_match(answer, prediction.gold) == 1 and _NEGATIONS.isdisjoint(answer.split()),
+        "EM": normalise(answer) in map(normalise, prediction.gold) and _NEGATIONS.isdisjoint(answer.split()),
     }
     return {f"confiqa {name}": float(value) for name, value in found.items()}
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Format, Relation, Subset
-from d2e_sft.util.answers import answer_key, exact_match, look_alikes, normalise
+from d2e_sft.util.answers import answer_key, exact_match, look_alikes, normalise, scored_text
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import read_json_as, replacing, sha256_of
 from d2e_sft.util.option_match import option_called
@@ -112,8 +112,8 @@ class Prediction(BaseModel):
     def right(self) -> bool:
         """Whether the answer is the gold one: an exact match, for mcq of the sets; of chat the output contains it."""
         if self.format == "chat":
-            said = normalise(" ".join(self.answer))
-            return any(key in said for gold in self.gold if (key := normalise(gold)))
+            said = scored_text(" ".join(self.answer))
+            return any(key in said for gold in self.gold if (key := scored_text(gold)))
         return (self.exact_match if self.set_accuracy is None else self.set_accuracy) == 1
 
     def gives(self, answers: Sequence[str]) -> bool:

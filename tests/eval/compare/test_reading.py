@@ -112,7 +112,8 @@ def test_the_log_rank_test_compares_times() -> None:
 def test_a_t_interval_over_seeds() -> None:
     found = over_seeds([0.2, 0.4, 0.6])
     half = 4.302653 * 0.2 / math.sqrt(3)  # t(0.975, 2) · s / √n
-    assert (found.mean, found.low, found.high) == pytest.approx((0.4, 0.4 - half, 0.4 + half), abs=1e-6)
+    assert (found.mean, found.low, found.high) == pytest.approx((0.4, 0, 0.4 + half), abs=1e-6), "shares end at 0"
+    assert over_seeds([0.2, 0.4, 0.6], least=-1).low == pytest.approx(0.4 - half, abs=1e-6), "a gap may be negative"
     assert over_seeds([0.3]).low == 0.3
 
 
@@ -121,6 +122,7 @@ def test_paired_differences_have_the_p_of_a_t_test_and_without_variance_that_of_
     changes = [b - a for a, b in zip(first, second, strict=True)]
     assert paired(changes).p_value == pytest.approx(stats.ttest_rel(second, first).pvalue)
     assert paired([0.5] * 4).p_value == 1 / 8
+    assert (paired([0.5] * 4).low, paired([0.5] * 6).low) == (-1, 0.5), "too few equal differences tell nothing"
     assert paired([0.8 - 0.9, 0.5 - 0.6]).p_value == 0.5  # the same up to rounding
     assert paired([0.1 + 0.2 - 0.3] * 8).p_value == 1  # zero up to rounding
     assert (paired([0.5]).p_value, paired([0.5]).high) == (1, math.inf)

@@ -55,7 +55,7 @@ STEPS = ["walk home", "eat", "sleep"]  # of these walk home and sleep are correc
         # predicted: walk home (2 tokens); gold: walk home sleep (3); shared 2 → 2·2/5
         ("mcq", ("walk home",), ["sleep", "walk home"], (0, 0.8, 0)),
         ("mcq", ("walk home", "sleep", "eat"), ["sleep", "walk home"], (0, 6 / 7, 0)),
-        ("mcq", ("125",), ["12.5"], (0, 1, 0)),  # a decimal point keeps two options apart
+        ("mcq", ("125",), ["12.5"], (0, 0, 0)),  # a decimal point keeps two options apart
         ("mcq", ("1,000 times",), ["1000 times"], (0, 1, 0)),  # as do all signs: options are compared as written
     ],
 )
@@ -210,6 +210,9 @@ def test_normalising_drops_case_punctuation_articles_and_extra_space() -> None:
         ("the", [""], 1.0),  # an article normalises to nothing
         ("", ["cat"], 0.0),
         ("cat", ["the"], 0.0),
+        ("€ 99.99", ["€ 9,999"], 0.5),  # the sign of the currency
+        ("EUR -500", ["EUR 500"], 0.5),
+        ("€5,124.", ["€ 5124"], 1.0),
     ],
 )
 def test_token_f1_equals_the_hand_worked_value(prediction: str, golds: list[str], expected: float) -> None:
