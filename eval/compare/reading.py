@@ -289,11 +289,12 @@ def averaged(rows: DataFrame, key: str) -> list[tuple[int, Interval, int]]:
     return [(int(step), over_seeds(own[key]), len(own)) for step, own in rows.groupby("step")]
 
 
-def paired(changes: ArrayLike) -> Difference:
+def paired(changes: ArrayLike, rows: float = 0) -> Difference:
     """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite.
 
     Differences of shares end at ±1, so the interval of a few pairs that lie between these bounds does, too. Equal
-    differences have no variance to test: p is that of a sign-flip test, and a few pairs leave the interval open.
+    differences have no variance to test: p is that of a sign-flip test. Their interval is that of `rows` of which none
+    differs otherwise (3 / rows, the rule of three); without rows a few pairs leave it open.
     """
     changes = np.asarray(changes, dtype=np.float64)
     mean = float(changes.mean())
@@ -302,8 +303,9 @@ def paired(changes: ArrayLike) -> Difference:
     most = 1.0 if np.abs(changes).max() <= 1 else math.inf
     if np.ptp(changes) < _SAME:
         flips = 2.0 ** (1 - changes.size)
-        low, high = (mean, mean) if flips < 1 - LEVEL else (-most, most)
-        return Difference(mean, low, high, 1.0 if abs(mean) < _SAME else flips)
+        half = 3 / rows if rows else 0.0 if flips < 1 - LEVEL else math.inf
+        p = 1.0 if abs(mean) < _SAME else flips
+        return Difference(mean, max(mean - half, -most), min(mean + half, most), p)
     from scipy.stats import ttest_1samp
 
     test = ttest_1samp(changes, 0)

@@ -106,7 +106,7 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
             continue
         least = -1.0 if GAP in key or key[0] == "measures" else 0.0  # what may be negative
         score, changes = over_seeds(own["mean"], least), own["change"].dropna()
-        change = paired(changes) if len(changes) == len(found) else None
+        change = paired(changes, float(own["n"].sum())) if len(changes) == len(found) else None
         tests = (np.nan,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
         rows.append((*key, *own[["rows", "n"]].mean().round(), score.mean, score.low, score.high, *tests))
     scores = joined([DataFrame(rows, columns=[*COLUMNS, *NUMBERS])])

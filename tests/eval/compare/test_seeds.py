@@ -71,8 +71,8 @@ def test_seeds_may_have_samples_of_their_own_and_what_one_lacks_is_named(tmp_pat
     assert found.main[0].score("b", "mean").change.mean == pytest.approx(20 / 41)
     assert found.left_out == ("habit causal scq", "other causal scq")
     printed = output_of("compare", "--seeds", *patterns)
-    # The same difference in both: two seeds say nothing about how seeds differ.
-    assert "b against a is not decided: mean +48.8 points [-100.0, +100.0], p 0.500, 2 seeds of 41 samples." in printed
+    # The same difference in both, so the interval is that of 82 rows.
+    assert "b against a is not decided: mean +48.8 points [+45.1, +52.4], p 0.500, 2 seeds of 41 samples." in printed
     assert "Left out, because not all seeds have them: habit causal scq, other causal scq." in " ".join(
         printed.split()
     )
@@ -99,7 +99,7 @@ def test_the_files_for_a_paper_have_the_same_numbers(world: Path, tmp_path: Path
     table = (tmp_path / "c.tex").read_text(encoding="utf-8")
     assert r"swapped & 95.0 {\scriptsize {[}95.0, 95.0]} & 84.2 {\scriptsize" in table
     assert "95 \\% t intervals over 3 seeds" in table
-    assert r"d2e & +0.0 {\scriptsize {[}$-$100.0, +100.0]} & 1.000 & $-$15.0 {\scriptsize {[}" in table
+    assert r"d2e & +0.0 {\scriptsize {[}$-$2.5, +2.5]} & 1.000 & $-$15.0 {\scriptsize {[}" in table
     assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
     assert "conflict: habit is wrong" in (tmp_path / "c.svg").read_text(encoding="utf-8")
     content = json.loads((tmp_path / "c.json").read_text())
