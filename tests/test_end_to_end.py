@@ -22,7 +22,7 @@ from d2e_sft.hub.custom_generate import generate as pushed
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.pairing import PairedRow, read_row
-from tests.command import d2e, output_of, refusal_of
+from tests.command import call, d2e, output_of, refusal_of
 from tests.factories import losses, make_world, scores_of, write_recipe
 from tests.tiny import make_sample, make_samples, tiny_t5_tokenizer
 
@@ -59,6 +59,12 @@ def test_evaluate_compare_and_report(world: Path, trained: Path, tmp_path: Path)
     assert d2e("compare", base, trained, "--out", tmp_path / "c.md") == 0
     assert "| base " in (tmp_path / "c.md").read_text(encoding="utf-8")
     assert d2e("report", base, trained, "--out", tmp_path / "report.html") == 0
+    further = shutil.copytree(trained, tmp_path / "further", ignore=shutil.ignore_patterns("eval"))
+    assert d2e("eval", further, "--bench", world / "bench") == 0
+    assert "other weights" not in call("compare", base, further).err
+    with (further / "tokenizer_config.json").open("a") as file:
+        file.write("\n")
+    assert "scores of other weights than" in " ".join(call("compare", base, further).err.split())
     assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -59,10 +59,6 @@ class KeepingTrainer(EvaluatingTrainer):
         remove_leftovers(run)
         if not resume:
             return None
-        if (run / "eval").is_dir():
-            warn(
-                f"{run / 'eval'} has scores of the model so far; score it again after this: d2e eval {run} --overwrite"
-            )
         if self.record is not None and (resume is True or (source / RECIPE_FILE).is_file()):
             size, processes = len(self.inputs.train_dataset), self.args.world_size
             for longer in check_resumable(self.recipe, source):

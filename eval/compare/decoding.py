@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.decoding import describe
+from d2e_sft.model.storage.folder import model_identity
 from d2e_sft.model.storage.seal import SEAL_FILE, read_seal
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import warn
 from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.run.journal import WITHOUT_CONTEXT, PassFiles, read_record
 from eval.score.scores import RunScores
@@ -82,7 +84,15 @@ def decoding_differences(results: Mapping[str, tuple[Path, RunScores | Mapping[s
 
 
 def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDifferences:
-    """Compare the runs; with seeds their groups by the first seed, and the seeds of each group."""
+    """Compare the runs; with seeds their groups by the first seed, and the seeds of each group.
+
+    Warns of a run that was trained further since it was scored.
+    """
+    for run in runs:
+        model, record = Path(str(_content(run.scores)["model"])), _record(run.folder)
+        sealed = record is not None and (model / SEAL_FILE).is_file()
+        if record and sealed and model_identity(str(model)) != record["fingerprint"].get("model"):
+            warn(f"{run.folder}: scores of other weights than {model} has now; add --overwrite to its d2e eval")
     first: dict[str, tuple[Path, RunScores | Mapping[str, Any]]] = {}
     for run in runs:
         first.setdefault(run.label, (run.folder, run.scores))
@@ -95,13 +105,21 @@ def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDiffere
     return found
 
 
+def _content(scores: RunScores | Mapping[str, Any]) -> Mapping[str, Any]:
+    return scores if isinstance(scores, Mapping) else vars(scores)
+
+
+def _record(folder: Path) -> dict[str, Any] | None:
+    passes = [file.name.removesuffix(".decoding.json") for file in sorted(folder.glob("*.decoding.json"))]
+    return next((read_record(PassFiles(folder, name)) for name in passes if name != WITHOUT_CONTEXT), None)
+
+
 def _recorded(folder: Path, scores: RunScores | Mapping[str, Any]) -> dict[str, str]:
     """Return what the results in a folder say of their decoding; nothing of answers that were only scored."""
-    passes = [file.name.removesuffix(".decoding.json") for file in sorted(folder.glob("*.decoding.json"))]
-    record = next((read_record(PassFiles(folder, name)) for name in passes if name != WITHOUT_CONTEXT), None)
+    record = _record(folder)
     if record is None:
         return {}
-    content, printed = scores if isinstance(scores, Mapping) else vars(scores), record["fingerprint"]
+    content, printed = _content(scores), record["fingerprint"]
     found = {"decoding": describe(printed)} | {key: printed.get(key) or _USUAL.get(key) for key in _KEYS}
     found |= {key: content.get(key) for key in ("normalise", "options")}
     found |= {"version": record.get("environment", {}).get("d2e_sft")}

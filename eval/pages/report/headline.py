@@ -1,4 +1,4 @@
-"""How a report opens: the verdict in a sentence, and three or four large numbers.
+"""How a report opens: the verdict in a sentence, and a few large numbers.
 
 Both are about one run, at the `place` that `presented` finds, against the first, as the samples are.
 """
@@ -56,7 +56,16 @@ def headline_of(comparison: Comparison, place: int) -> Headline:
         alone = f"{run} scores {main[0].value}{where} on {comparison.size}"
         size = LargeNumber(f"{block.sizes['']:,}", "", comparison.unit)
     sentence = verdicts[run].partition(": ")[0] if place else alone
-    return Headline(sentence, [*shown, *_difference(name, labels[0], change), size])
+    return Headline(sentence, [*shown, *_difference(name, labels[0], change), *_refusals(comparison, labels), size])
+
+
+def _refusals(comparison: Comparison, labels: Sequence[str]) -> list[LargeNumber]:
+    """How often the first dataset with unanswerable rows is refused there, and wrongly on its other rows."""
+    for block in comparison.blocks("faithfulness", "dataset"):
+        if (refusal := block.score(labels[-1], "refusal")) is not None:
+            right = _score(f"refused of the {refusal.n:,} rows that lack the answer", block, labels, "refusal")
+            return [*right, *_score("refused wrongly, of the other rows", block, labels, "false_refusal")]
+    return []
 
 
 def _score(name: str, block: Block, labels: Sequence[str], measure: str, subset: str = "") -> list[LargeNumber]:

@@ -30,7 +30,7 @@ from eval.pages.report.plots import (
 from eval.score.statistics import Interval
 from tests.command import output_of
 from tests.eval.compare.rows import accuracy, save_result
-from tests.factories import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction, story
 
 RECORD = {
     "source": {"train": "t.parquet", "train_sha256": "ab", "rows": 1234, "prompt_set": "p", "prompt_set_sha256": "c"},
@@ -291,6 +291,13 @@ def test_the_headline_says_how_sure_a_difference_is(tmp_path: Path) -> None:
     assert opened(40, 20, 50, 58) == "all scores higher than sft.", "the largest decided gain leads"
     assert opened(40, 20, 41) == "d2e scores lower than sft.", "without a decided gain the second run"
     assert opened(45) == "sft scores 75.0 % on 60 samples."
+
+
+def test_refusals_are_among_the_large_numbers(tmp_path: Path) -> None:
+    rows = [story(n, "unanswerable", "unknown" if n < 3 else "barn", gold=["unknown"]) for n in range(4)]
+    page = render_page(load_runs([make_run(tmp_path / "run", [*rows, story(9, "aligned", "garage")])]))
+    assert "refused of the 4 rows that lack the answer" in page
+    assert "75.0 %" in page
 
 
 def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
