@@ -102,8 +102,8 @@ def assert_trained_alike(
     (file,) = one.glob("*model.safetensors")  # of an adapter, or all weights
     assert_same_weights(run / file.name, file)
     assert [entry["step"] for entry in logs(one, "eval_loss")] == [3, 6]
-    shares = ("eval_mean_token_accuracy", "eval_plain_accuracy")
-    shares += tuple({"eval_bias_share", "eval_kl_rows"} & logs(one, "eval_loss")[0].keys())
+    of_views = {"eval_plain_accuracy", "eval_bias_share", "eval_kl_rows"} & logs(one, "eval_loss")[0].keys()
+    shares = ("eval_mean_token_accuracy", *of_views)
     evaluated = tuple(f"eval_{term}" for term in terms)
     assert_same_values(logs(run, "eval_loss"), logs(one, "eval_loss"), shares, evaluated, "eval_loss")
     texts = [(folder / "_held_out_predictions.jsonl").read_text() for folder in (run, one)]
