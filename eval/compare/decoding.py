@@ -89,7 +89,7 @@ def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDiffere
     Warns of a run that was trained further since it was scored.
     """
     for run in runs:
-        model, record = Path(str(_content(run.scores)["model"])), _record(run.folder)
+        model, record = Path(str(_content(run.scores).get("model", ""))), _record(run.folder)
         sealed = record is not None and (model / SEAL_FILE).is_file()
         if record and sealed and model_identity(str(model)) != record["fingerprint"].get("model"):
             warn(f"{run.folder}: scores of other weights than {model} has now; add --overwrite to its d2e eval")

@@ -65,6 +65,7 @@ def test_an_adapter_has_no_architecture_to_begin_with(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_finished_points_to_its_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-4").mkdir()
+    (tmp_path / "checkpoint-4" / "config.json").write_text("{}")
     with pytest.raises(UserError, match=r"contains no model(.|\n)*checkpoint-4"):
         resolve_name(str(tmp_path))
 
