@@ -114,12 +114,11 @@ def ways_picture(study: Study) -> Figure:
         for (key, colour, shift), subset in zip(
             (("aligned", COLOURS[1], 0.14), ("conflict", COLOURS[0], -0.14)), study.subsets, strict=True
         ):
-            ends = 100 * last[key]
-            mean = over_seeds(ends)
+            mean = over_seeds(last[key])
             label = subset if place == 0 else None
-            panel.barh(place + shift, mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
-            panel.plot(ends, [place + shift] * len(ends), "o", color=colour, markersize=3.5)
-            panel.plot([max(mean.low, 0), min(mean.high, 100)], [place + shift] * 2, color="#444444", linewidth=1)
+            panel.barh(place + shift, 100 * mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
+            panel.plot(100 * last[key], [place + shift] * len(last), "o", color=colour, markersize=3.5)
+            panel.plot([100 * mean.low, 100 * mean.high], [place + shift] * 2, color="#444444", linewidth=1)
     called = NAMES | ({"d2e": "D²E-SFT"} if study.strength is None else {})
     names = [called[objective] + DATA.get(data, "") for (data, objective, _), _ in shown]
     seeds = [f"{name} ({len(last)})" for name, (_, last) in zip(names, shown, strict=True)]
@@ -159,7 +158,7 @@ def mechanism_picture(study: Study) -> Figure:
 
 
 def by_decoding(file: str) -> dict[str, dict[str, dict[str, Interval]]]:
-    """Objective → decoding → `aligned`, `conflict`, `habit` → percent over seeds, of a sweep scored in several ways.
+    """Objective → decoding → `aligned`, `conflict`, `habit` → share over seeds, of a sweep scored in several ways.
 
     `habit` is the share of conflict rows that are answered with the habit.
     """
@@ -171,7 +170,7 @@ def by_decoding(file: str) -> dict[str, dict[str, dict[str, Interval]]]:
             own = row["subsets"]["subsets"]
             accuracies = {key: own[key]["accuracy"] for key in ("aligned", "conflict")}
             for key, value in {**accuracies, "habit": own["conflict"]["habit_rate"]}.items():
-                at.setdefault(key, []).append(100 * value["mean"])
+                at.setdefault(key, []).append(value["mean"])
     return {
         objective: {decoding: {key: over_seeds(own) for key, own in at.items()} for decoding, at in found.items()}
         for objective, found in ends.items()
@@ -188,10 +187,10 @@ def alpha_picture(file: str) -> Figure:
     for panel, (key, title) in zip(panels, told.items(), strict=True):
         for index, (objective, at) in enumerate(found.items()):
             own = [at[decoding][key] for decoding in decodings]
-            bounds = [(one.mean - max(one.low, 0), min(one.high, 100) - one.mean) for one in own]
+            bounds = [(100 * (one.mean - one.low), 100 * (one.high - one.mean)) for one in own]
             panel.errorbar(
                 [place + 0.13 * (index - len(found) / 2) for place in range(len(own))],
-                [one.mean for one in own],
+                [100 * one.mean for one in own],
                 list(zip(*bounds, strict=True)),
                 label=NAMES[objective],
                 color=COLOURS[index],

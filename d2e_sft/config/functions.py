@@ -1,5 +1,6 @@
 """A user's own function, named as `module:function` in a recipe or on the command line."""
 
+import hashlib
 import importlib
 import inspect
 import sys
@@ -27,8 +28,17 @@ def refuse_function(what: str, value: Any) -> None:
 
 
 def code_of(name: str, role: str) -> str:
-    """Return the SHA-256 of the file that `module:function` is in; empty for a module without one."""
-    module = inspect.getmodule(load_function(name, role)) or sys.modules[name.partition(":")[0]]
+    """Return the SHA-256 of the file that `module:function` is in, of a script only of the function.
+
+    Empty without a source. A script also has the arguments of the training, which may change.
+    """
+    function = load_function(name, role)
+    if name.startswith(OF_SCRIPT):
+        try:
+            return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()
+        except (OSError, TypeError):  # typed into a shell, or an object
+            return ""
+    module = inspect.getmodule(function) or sys.modules[name.partition(":")[0]]
     file = getattr(module, "__file__", None)
     return sha256_of(Path(file)) if file else ""
 

@@ -11,7 +11,7 @@ from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
-from eval.compare.decoding import decoding_of_runs
+from eval.compare.decoding import decoding_of_runs, warn_of_other_weights
 from eval.compare.paper import ENDINGS, read_table
 from eval.compare.paper_layouts import Layout
 from eval.compare.published import PAPERS, PIPER, published_tables
@@ -85,6 +85,7 @@ def table(
     elif layout is None and (measured := _measured(runs, bench)) is not None:
         if strict:
             decoding_of_runs(measured).refuse()
+        warn_of_other_weights(measured)
         text = _measures_as(measured, form, published=against is not None)
     else:
         found = read_table(runs, layout, bench, against)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.decoding import describe
-from d2e_sft.model.storage.folder import model_identity
+from d2e_sft.model.storage.folder import is_on_disk, model_identity
 from d2e_sft.model.storage.seal import SEAL_FILE, read_seal
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
@@ -84,15 +84,7 @@ def decoding_differences(results: Mapping[str, tuple[Path, RunScores | Mapping[s
 
 
 def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDifferences:
-    """Compare the runs; with seeds their groups by the first seed, and the seeds of each group.
-
-    Warns of a run that was trained further since it was scored.
-    """
-    for run in runs:
-        model, record = Path(str(_content(run.scores).get("model", ""))), _record(run.folder)
-        sealed = record is not None and (model / SEAL_FILE).is_file()
-        if record and sealed and model_identity(str(model)) != record["fingerprint"].get("model"):
-            warn(f"{run.folder}: scores of other weights than {model} has now; add --overwrite to its d2e eval")
+    """Compare the runs; with seeds their groups by the first seed, and the seeds of each group."""
     first: dict[str, tuple[Path, RunScores | Mapping[str, Any]]] = {}
     for run in runs:
         first.setdefault(run.label, (run.folder, run.scores))
@@ -103,6 +95,15 @@ def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDiffere
             differs = {key: values for key, values in own.differs.items() if key != "bench"}  # samples of their own
             found = DecodingDifferences({**found.differs, **differs}, [*found.unknown, *own.unknown])
     return found
+
+
+def warn_of_other_weights(runs: Sequence[ScoredRun | MeasuredRun]) -> None:
+    """Warn of runs that were trained further since they were scored, where their weights are on this disk."""
+    for run in runs:
+        model, record = str(_content(run.scores).get("model", "")), _record(run.folder)
+        sealed = record is not None and (Path(model) / SEAL_FILE).is_file() and is_on_disk(model)
+        if record and sealed and model_identity(model) != record["fingerprint"].get("model"):
+            warn(f"{run.folder}: scores of other weights than {model} has now; add --overwrite to its d2e eval")
 
 
 def _content(scores: RunScores | Mapping[str, Any]) -> Mapping[str, Any]:

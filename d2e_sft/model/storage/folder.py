@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from d2e_sft.config.recipe import recipe_file_of
-from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder, portable_name
+from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder, is_builtin_here, portable_name
 from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, file_sums, read_seal, weight_sums
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
 
@@ -147,6 +147,14 @@ def _check_index(index: Path) -> None:
                 f"{index}: names {shortened(name)}; expected names of safetensors files in the same folder",
                 remedy="save the model again with `save_pretrained`",
             )
+
+
+def is_on_disk(name: str) -> bool:
+    """Whether a model and the base under an adapter are folders here, so that neither needs the Hub."""
+    if name == BUILTIN:
+        return is_builtin_here()
+    base = base_of_adapter(Path(name)) if Path(name).is_dir() else None
+    return Path(name).is_dir() and (base is None or is_on_disk(base))
 
 
 def model_identity(name: str) -> str:

@@ -62,9 +62,10 @@ def headline_of(comparison: Comparison, place: int) -> Headline:
 def _refusals(comparison: Comparison, labels: Sequence[str]) -> list[LargeNumber]:
     """How often the first dataset with unanswerable rows is refused there, and wrongly on its other rows."""
     for block in comparison.blocks("faithfulness", "dataset"):
-        if (refusal := block.score(labels[-1], "refusal")) is not None:
-            right = _score(f"refused of the {refusal.n:,} rows that lack the answer", block, labels, "refusal")
-            return [*right, *_score("refused wrongly, of the other rows", block, labels, "false_refusal")]
+        wrongly = _score("refused wrongly, of the other rows", block, labels, "false_refusal")
+        if wrongly and (refusal := block.score(labels[-1], "refusal")):
+            lacking = f"refused of the {refusal.n:,} rows that lack the answer"
+            return [*_score(lacking, block, labels, "refusal"), *wrongly]
     return []
 
 

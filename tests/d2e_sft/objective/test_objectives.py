@@ -177,6 +177,18 @@ def test_a_dry_run_estimates_the_memory_of_it(module: Any, tmp_path: Path) -> No
     assert "at the peak" in "\n".join(shown)
 
 
+def test_a_run_is_not_resumed_with_an_edited_objective(module: Any, tmp_path: Path) -> None:
+    name = module(SUBTRACTING)
+    world = make_world(tmp_path / "world", train=4, bench=1)
+    keys = (f"d2e.objective={name}:loss", "d2e.debias=true", "train.max_steps=2", "train.save_steps=1")
+    recipe = load_recipe(write_recipe(world, tmp_path / "run", *keys))
+    train_recipe(recipe)
+    train_recipe(recipe, resume=True)
+    (tmp_path / f"{name}.py").write_text(f"{SUBTRACTING}# edited")
+    with pytest.raises(UserError, match="its file changed"):
+        train_recipe(recipe, resume=True)
+
+
 def test_a_missing_module_stops_before_a_model_is_loaded(tmp_path: Path) -> None:
     write_samples(make_samples(2), tmp_path / "train.jsonl")
     recipe = write_recipe(tmp_path, tmp_path / "run", "model.name=no/such-model", "d2e.objective=no_such_module:loss")

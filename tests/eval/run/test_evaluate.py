@@ -1,5 +1,6 @@
 """An evaluation and its options: what is decoded, written, cut, recorded and refused."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +43,20 @@ def test_a_benchmark_may_be_called_like_an_option(world: Path, tmp_path: Path, n
     assert d2e("compare", tmp_path / "run", "--bench", name) == 0
     assert d2e("report", tmp_path / "run", "--bench", name, "--out", tmp_path / "report.html") == 0
     assert d2e("table", tmp_path / "run", "--bench", name) == 1, "the paper's tables have no column for it"
+
+
+def test_answers_of_an_edited_decoder_are_not_taken_for_its_own(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / "own_decoder.py"
+    file.write_text("def half(original, imagined, options):\n    return original - 0.5 * imagined\n")
+    arguments = ("--bench", world / "bench", "--out", tmp_path / "run", *QUICK, "--decoder", "own_decoder:half")
+    assert d2e("eval", world / "model", *arguments) == 0
+    assert "decoded before" in output_of("eval", world / "model", *arguments)
+    file.write_text(file.read_text().replace("0.5", "0.9"))
+    assert "the file of the decoder" in refusal_of("eval", world / "model", *arguments)
 
 
 @pytest.mark.parametrize("suite", ["ood", "conflict"])
