@@ -54,7 +54,7 @@ def test_answers_of_an_edited_decoder_are_not_taken_for_its_own(
     file.write_text("def half(original, imagined, options):\n    return original - 0.5 * imagined\n")
     arguments = ("--bench", world / "bench", "--out", tmp_path / "run", *QUICK, "--decoder", "own_decoder:half")
     assert d2e("eval", world / "model", *arguments) == 0
-    assert "decoded before" in output_of("eval", world / "model", *arguments)
+    assert "decoded before" in call("eval", world / "model", *arguments).err
     file.write_text(file.read_text().replace("0.5", "0.9"))
     assert "the file of the decoder" in refusal_of("eval", world / "model", *arguments)
 
