@@ -75,6 +75,7 @@ _ADDED = {
 }
 # What a verb uses of such a package, and gets by its name from its context's object.
 _LENT = {
+    "build": ("data_builders.commands.build", "build"),
     "closed_book": ("eval.run.habits", "closed_book"),
     "guess_habits": ("data_builders.quality.context_free", "guess_habits"),
     "open_rewriting": ("data_builders.build.writing", "open_rewriting"),

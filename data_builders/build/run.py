@@ -27,7 +27,7 @@ from data_builders.build.choosing import (
     read_tests,
     weigh,
 )
-from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
+from data_builders.build.options import JUDGE_JOBS, BuildOptions, Settings, parse_settings
 from data_builders.build.passages import DISTRACTORS, UNANSWERABLE, put_passages
 from data_builders.build.reading import ReadDataset, pick_sources
 from data_builders.build.suites import PublishedCount, Suite
@@ -204,7 +204,17 @@ def estimate_models(options: BuildOptions) -> str:
 
 
 def _check_models(options: BuildOptions) -> RefinerOptions:
-    """Return the refiner's options; UserError if a model cannot be used, before anything is read."""
+    """Return the refiner's options; UserError as of `check_options`, or if a model cannot be used."""
+    settings = check_options(options)
+    refiner = settings.refiner
+    for model in (refiner.model if refiner.by == "likelihood" else None, settings.swap.model):
+        if model is not None:
+            check_model(model)
+    return refiner
+
+
+def check_options(options: BuildOptions) -> Settings:
+    """Return the settings; UserError for options that do not fit, before anything is read."""
     if options.refusal.isspace():
         raise UserError(f"--refusal {options.refusal!r}: expected a text", "name the answer of unanswerable rows")
     if options.refusal and not (options.unanswerable or options.unanswerable_test):
@@ -222,10 +232,7 @@ def _check_models(options: BuildOptions) -> RefinerOptions:
             f"--refine {refiner.by} with a judge that only refines; expected one of them",
             remedy="give the judge the other job (--judge-jobs quality), or drop --refine",
         )
-    for model in (refiner.model if refiner.by == "likelihood" else None, settings.swap.model):
-        if model is not None:
-            check_model(model)
-    return refiner
+    return settings
 
 
 def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:

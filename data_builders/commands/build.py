@@ -15,7 +15,7 @@ from d2e_sft.util.terminal import filled, folded, is_quiet, warn
 from data_builders.build.choosing import Build
 from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.passages import REFUSAL, UNANSWERABLE
-from data_builders.build.run import IncompleteBuildError, estimate_models
+from data_builders.build.run import IncompleteBuildError, check_options, estimate_models
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds
 from data_builders.commands.shared import PATH, print_table, some_of
@@ -144,6 +144,7 @@ _share_option = partial(click.option, metavar="SHARE", type=Number(0, 1), defaul
     is_flag=True,
     help="Print the requests and the cost of the judge, or the time of --refine likelihood; build nothing.",
 )
+@click.option("--check", is_flag=True, hidden=True, help="Check the options; read and build nothing (d2e sweep).")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def build(
     *,
@@ -153,6 +154,7 @@ def build(
     max_context_words: int | None,
     judge: JudgeOptions,
     estimate: bool,
+    check: bool,
     refine: str | None,
     refine_model: str | None,
     swap_pool: str | None,
@@ -211,11 +213,14 @@ def build(
             bounds.least if min_context_words is None else min_context_words,
             bounds.most if max_context_words is None else max_context_words,
         ),
-        judge=make_judge(judge, asking=not estimate),
-        asking=not estimate,
+        judge=make_judge(judge, asking=not (estimate or check)),
+        asking=not (estimate or check),
         settings=[*settings, *(f"{key}={value}" for key, value in flags.items() if value)],
         **given,  # options with the names of BuildOptions
     )
+    if check:
+        check_options(options)
+        return
     if estimate:
         click.echo(folded(estimate_models(options)))
         return

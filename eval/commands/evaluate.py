@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from d2e_sft.config.decoding import MAX_ALPHA, given_decoder
 from d2e_sft.config.options import OneOf, decoder_option
 from d2e_sft.data.chat_template import FORMS
 from d2e_sft.data.sample import BAD_ROWS_FILE, read_samples
@@ -103,11 +104,7 @@ def evaluate(
     """
     system = bench if is_system(bench) else None
     _check_benchmark(bench, suite)
-    _refuse_conflicts(
-        {**options, "suite": suite, "system": system, "data": data, "given": given, "launcher": launcher},
-        judged=judge.backend != "rules",
-        several=len(decoders) > 1,
-    )
+    refuse_together(click.get_current_context().params)
     if options["form"] == _PAPER:
         few = options["setting"] == "few_shot"
         options["form"] = "one_turn" if few else "chat"
@@ -168,9 +165,11 @@ def _check_benchmark(bench: str | None, suite: str | None) -> None:
         )
 
 
-def _refuse_conflicts(given: dict[str, Any], *, judged: bool, several: bool) -> None:
-    """Raise UserError for options that do not go together; `given` has the values of all, with `system`."""
-    system, engine, alpha, launcher = (given[name] for name in ("system", "engine", "alpha", "launcher"))
+def refuse_together(given: dict[str, Any]) -> None:
+    """Raise UserError for an unknown decoder, or options that do not go together; `given` are click's parameters."""
+    engine, alpha, launcher = (given[name] for name in ("engine", "alpha", "launcher"))
+    system = given["bench"] if is_system(given["bench"]) else None
+    judged, several = given["judge_backend"] != "rules", len(given["decoders"]) > 1
     by_likelihood, without_context = given["answer"] == "likelihood", given["without_context"]
     of_piper = "concerns PIPER's prompts and rows, and a system has its own"
     scorer = "its paper's scorer scores it; expected rows of format qa or chat"
@@ -205,6 +204,8 @@ def _refuse_conflicts(given: dict[str, Any], *, judged: bool, several: bool) -> 
              {f"--alpha {alpha}": alpha is not None}),
         ]
     )  # fmt: skip
+    for decoder in given["decoders"]:
+        given_decoder(decoder, alpha, MAX_ALPHA)
 
 
 def _changed(names: Sequence[str], options: dict[str, Any]) -> dict[str, bool]:

@@ -1,15 +1,16 @@
 """`d2e sweep`: train one recipe in many ways, and score the models, probe them while they train, or both."""
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import say
+from d2e_sft.util.terminal import filled, say
 from eval.compare.probe import read_rows, refuse_other_overrides
-from eval.sweep.cells import check_inputs, is_done, split_words, steps
+from eval.sweep.cells import builds_suites, check_inputs, is_done, split_words, steps
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.spec import read_spec
 
@@ -31,7 +32,9 @@ from eval.sweep.spec import read_spec
 @click.option(
     "--dry-run", is_flag=True, help="List the points and the commands left to run, with what they cost; write nothing."
 )
+@click.pass_obj
 def sweep(
+    lent: Callable[[str], Any],
     *,
     recipe: str,
     words: tuple[str, ...],
@@ -70,7 +73,7 @@ def sweep(
         changes[key] = f"{getattr(spec, key)} {given[key]}".strip()
     planned = plan_sweep(spec.model_copy(update=changes), words, out, stem)
     check_inputs(planned)
-    _check_passed_on(planned)
+    _check_passed_on(planned, lent)
     rows = read_rows(planned.results)
     refuse_other_overrides(rows, planned.asked, planned.results)
     left = [point for point in planned.work if not is_done(planned, point, rows)]
@@ -87,21 +90,37 @@ def sweep(
         _run(planned, jobs, strict=strict)
 
 
-def _check_passed_on(planned: Sweep) -> None:
-    """Let the commands parse their options without running them, so that a typing error is reported at once."""
+def _check_passed_on(planned: Sweep, lent: Callable[[str], Any]) -> None:
+    """Let the commands check their words without running them, so that a mistake is reported before any training."""
     from d2e_sft.commands.train import train
-    from eval.commands.evaluate import evaluate
+    from eval.commands.errors import errors
+    from eval.commands.evaluate import evaluate, refuse_together
 
-    spec = planned.spec
-    calls = [("--train-args", train, [spec.recipe, *split_words("--train-args", spec.train_args)])]
-    if planned.bench is not None:
-        words = ["MODEL", *planned.bench, *split_words("--eval-args", spec.eval_args)]
-        calls.append(("--eval-args", evaluate, words))
-    for option, command, arguments in calls:
+    spec, calls = planned.spec, list[tuple[str, click.Command, tuple[str, ...]]]()
+    calls.append(("--train-args", train, (spec.recipe, *split_words("--train-args", spec.train_args))))
+    built = {point.build: "build" for point in planned.work if point.build}
+    for point in planned.work if planned.bench is not None else ():
+        bench = planned.bench_of(point) or ()
+        words = ("MODEL", *bench, *split_words("--eval-args", spec.eval_args))
+        calls += [("--eval-args", evaluate, words), (f"eval_args of {point.name}", evaluate, words + point.eval_args)]
+        calls += [(f"errors of {point.name}", errors, ("RUN", *point.errors))]
+        if "--suite" in bench and builds_suites(planned):
+            built.setdefault(bench, f"suite of {point.name}")
+    for words, key in built.items():
+        calls.append((key, lent("build"), (*words, "--out", str(planned.out), "--check")))
+    for option, command, arguments in {call[1:]: call for call in reversed(calls)}.values():
         try:
-            command.make_context(f"d2e {command.name}", arguments)
+            context = command.make_context(str(command.name), list(arguments))
+            if command is evaluate:
+                refuse_together(context.params)
+            elif arguments[-1] == "--check":
+                with context:
+                    command.invoke(context)
         except click.UsageError as error:
-            raise UserError(f"{option}: {error.format_message()}", remedy=f"see d2e {command.name} --help") from None
+            verb = f"{'data ' * (arguments[-1] == '--check')}{command.name}"
+            raise UserError(f"{option}: {error.format_message()}", remedy=f"see d2e {verb} --help") from None
+        except UserError as error:
+            raise UserError(f"{option}: {error.message}", error.remedy) from None
 
 
 def _list(planned: Sweep) -> None:
@@ -132,7 +151,8 @@ def _list(planned: Sweep) -> None:
 
 def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
     from eval.compare.reading import onset_table, plateau_table, settings, verdicts
-    from eval.sweep.results import collect, decoding_of, results_table, write_results
+    from eval.compare.verdicts import verdicts as verdicts_of
+    from eval.sweep.results import collect, decoding_of, over_seeds, results_table, write_results
     from eval.sweep.run import run_sweep
 
     spec = planned.spec
@@ -150,12 +170,15 @@ def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
     for setting in found:
         tables = (table(setting).terminal() for table in (onset_table, plateau_table))
         click.echo("\n" + "\n\n".join(["\n".join(filter(None, [setting.name, *verdicts(setting)])), *tables]))
+    seeds = over_seeds(planned, results)
     if results:
         click.echo(f"\n{results_table(planned, results).terminal()}")
+    for line in (line for one in seeds for line in verdicts_of(one)):
+        click.echo(f"\n{filled(line)}")
     from eval.pages.sweep.page import write_sweep_page
 
     click.echo()
-    for file in [*write_results(planned, results), *write_sweep_page(planned, results, found)]:
+    for file in [*write_results(planned, results), *write_sweep_page(planned, results, found, seeds)]:
         click.echo(f"wrote {file}")
     if failed:
         listed = "\n  ".join(f"{name}: {reason}" for name, reason in failed.items())

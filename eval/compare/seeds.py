@@ -50,9 +50,16 @@ def load_seeds(patterns: Sequence[Path], bench: str | None) -> list[ScoredRun | 
                 f"{_listed(own)}; expected the same ones",
                 remedy="train and score the missing seeds, or narrow the patterns",
             )
-    by_seed = {seed: load_results([own[seed] for own in groups], bench) for seed in groups[0]}
+    return load_groups(dict(zip(labels, groups, strict=True)), dict.fromkeys(groups[0], bench))
+
+
+def load_groups(
+    groups: Mapping[str, Mapping[int, Path]], benches: Mapping[int, str | None]
+) -> list[ScoredRun | MeasuredRun]:
+    """Read the runs of each label by their seeds, on the benchmark of each seed; UserError as of `load_results`."""
+    by_seed = {seed: load_results([own[seed] for own in groups.values()], bench) for seed, bench in benches.items()}
     return [
-        replace(runs[n], label=label, seed=seed) for n, label in enumerate(labels) for seed, runs in by_seed.items()
+        replace(runs[n], label=label, seed=seed) for n, label in enumerate(groups) for seed, runs in by_seed.items()
     ]
 
 

@@ -13,11 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.hub_rows import is_hub
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from eval.compare.judged import PATTERNS_FILE
 from eval.compare.probe import Row, rows_of
+from eval.run.benchmark import DATA_ROOT, locate_benchmark, locate_suite
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.plan import Point, Sweep
 from eval.sweep.spec import OWN_DATA
@@ -186,13 +188,38 @@ def check_inputs(sweep: Sweep) -> None:
         for point in sweep.work:
             if not point.build:
                 raise UserError(f"bench: {OWN_DATA!r}: {point.name} builds no data", "add `build`, or name a folder")
-    elif spec.bench is not None and not Path(spec.bench).exists():
-        raise UserError(f"--bench {spec.bench}: no such file or folder", "give a folder of `d2e data build`")
-    root = Path(dict(pairwise(split_words("--eval-args", spec.eval_args))).get("--data", "data"))
+    elif spec.bench is not None:
+        refuse_foreign(locate_benchmark(spec.bench).file)
+    root = Path(dict(pairwise(split_words("--eval-args", spec.eval_args))).get("--data", DATA_ROOT))
     for option, suite in dict.fromkeys(sweep.bench_of(point) or ("", "") for point in sweep.work):
-        if option == "--suite" and not builds_suites(sweep) and not (root / suite).is_dir() and not is_built_in(root):
-            build = f"d2e data build --suite {suite} --out {root / suite}"
-            raise UserError(f"--suite {suite}: {root / suite} does not exist", remedy=build)
+        if option == "--suite" and not builds_suites(sweep):
+            locate_suite(suite, root)
+    _refuse_different_rows(sweep)
+
+
+def _refuse_different_rows(sweep: Sweep) -> None:
+    """Raise UserError for a comparison or page of points that are scored on different rows, or in different ways."""
+    points = {point.name: point for point in sweep.points}
+    shown = sweep.spec.comparisons | {name: report.points for name, report in sweep.spec.reports.items()}
+    for table, (first, *others) in shown.items() if sweep.bench is not None else ():
+        was = _scored_how(sweep, points[first])
+        for other in others:
+            if (now := _scored_how(sweep, points[other])) != was:
+                raise UserError(
+                    f"{table}: {first} is scored on {' '.join(was)}; {other} on {' '.join(now)}; expected points that "
+                    "are scored on the same rows in the same way",
+                    remedy="name such points; results.html compares ways of training over seeds",
+                )
+
+
+def _scored_how(sweep: Sweep, point: Point) -> list[str]:
+    """Return what the name of a point's scores follows from: the benchmark, setting, form and kind of answers."""
+    words = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
+    parts = [part for word in words for part in word.split("=")]
+    given = dict(pairwise(parts))
+    chosen = {option: given[option] for option in ("--setting", "--form", "--answer") if option in given}
+    rows = point.build if sweep.spec.bench == OWN_DATA and point.evaluation.suite is None else sweep.bench_of(point)
+    return [*(rows or ()), *(part for pair in chosen.items() for part in pair)]
 
 
 def split_words(option: str, text: str) -> list[str]:

@@ -161,7 +161,8 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
     points, trained, scored = list[Point](), dict[str, str](), dict[str, str]()
     for point in _make_points(spec, folder, asked):
         first = trained.setdefault(point.training(), point.name)
-        same = scored.setdefault(point.training() + point.scoring(), point.name)
+        rows = str(point.build) if spec.bench == OWN_DATA else ""
+        same = scored.setdefault(point.training() + point.scoring() + rows, point.name)
         points.append(replace(point, trained_in=first, scored_in=same))
     shown = {axis: list(values) for axis, values in axes.items()}
     suffixes = list(dict.fromkeys(point.values[EVALUATION] for point in points))

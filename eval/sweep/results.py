@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,18 +12,19 @@ from d2e_sft.data.sample import Subset
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.locks import turn_in
 from d2e_sft.util.table import Styled, Table, percent
-from eval.compare.compare import compare_results
+from eval.compare.compare import Comparison, compare_results
 from eval.compare.decoding import DecodingDifferences, decoding_differences
 from eval.compare.figures import with_interval
 from eval.compare.paper import read_table
 from eval.compare.paper_layouts import Layout, own_datasets
-from eval.compare.probe import read_all_rows, write_rows
+from eval.compare.probe import SEED, read_all_rows, write_rows
 from eval.compare.runs import load_runs
+from eval.compare.seeds import compare_seeds, load_groups
 from eval.compare.verdicts import text_of
 from eval.score.scores import DatasetSubsets, RunScores, headline
 from eval.score.statistics import Interval
 from eval.sweep.cells import bench_folder, point_scores
-from eval.sweep.plan import Point, Sweep, short_keys
+from eval.sweep.plan import EVALUATION, Point, Sweep, short_keys
 from eval.sweep.spec import PaperTableOf
 
 
@@ -105,6 +107,28 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
             chosen = bench if alike else None
             written += read_table(runs, table.layout, chosen, sweep.spec.published).write(sweep.out / name)
     return written
+
+
+def over_seeds(sweep: Sweep, results: Sequence[PointResult]) -> list[Comparison]:
+    """Compare the ways of training over their seeds, as `d2e compare --seeds`; empty without an axis of seeds.
+
+    A way is what points share that differ in the seed alone. Ways are compared if they have the same seeds, two or
+    more, and each seed the same benchmark. Models that are scored without training have no seed of their own.
+    """
+    axis = next((axis for axis in (f"train.{SEED}", SEED) if axis in sweep.axes), None)
+    groups = dict[str, dict[int, tuple[Path, str]]]()
+    for result in results:
+        folder = bench_folder(sweep, result.point)
+        if axis is not None and result.status == "scored" and result.point.train and folder is not None:
+            others = [result.point.values[other] for other in sweep.varying() if other not in (axis, EVALUATION)]
+            own = groups.setdefault((",".join(others) or "all seeds") + result.point.suffix, {})
+            own[result.point.recipe.train.seed] = sweep.out / result.point.scored_in, folder.name
+    alike = defaultdict[tuple[tuple[int, str], ...], dict[str, dict[int, Path]]](dict)
+    for label, own in groups.items():
+        if len(own) > 1:
+            benches = tuple((seed, bench) for seed, (_, bench) in sorted(own.items()))
+            alike[benches][label] = {seed: run for seed, (run, _) in own.items()}
+    return [compare_seeds(load_groups(ways, dict(benches))) for benches, ways in alike.items()]
 
 
 def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:

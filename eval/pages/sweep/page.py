@@ -15,6 +15,7 @@ from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
 from d2e_sft.util.html.pages import render_page
+from eval.compare.compare import Comparison
 from eval.compare.probe import typed
 from eval.compare.reading import (
     VERDICT,
@@ -26,8 +27,11 @@ from eval.compare.reading import (
     verdicts,
 )
 from eval.compare.runs import load_runs
+from eval.compare.tables import comparison_tables
+from eval.compare.verdicts import text_of
+from eval.compare.verdicts import verdicts as verdicts_of
 from eval.pages.report.page import ReportOptions, write_report
-from eval.pages.report.plots import ReadingPoint, error_lengths, reading_chart
+from eval.pages.report.plots import ReadingPoint, error_lengths, reading_chart, score_dots, subset_chart
 from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
 from eval.sweep.plan import Sweep, short_keys
@@ -219,10 +223,13 @@ def curves_chart(setting: Setting) -> Figure:
     return figure
 
 
-def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequence[Setting]) -> list[Path]:
+def write_sweep_page(
+    sweep: Sweep, results: Sequence[PointResult], found: Sequence[Setting], seeds: Sequence[Comparison] = ()
+) -> list[Path]:
     """Write results.md, results.html, the plot results.png and the reports that the sweep's file asks for.
 
-    `results` is empty if the sweep is only probed; `found` are the settings of the probe.
+    `results` is empty if the sweep is only probed; `found` are the settings of the probe, and `seeds` the ways of
+    training over their seeds.
     """
     text, page, picture = (sweep.out / f"results.{suffix}" for suffix in ("md", "html", "png"))
     written = [text, page]
@@ -257,12 +264,18 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
         score=main_score_name(results),
         tagged=have_conflict(results),
         reading=None if reading is None else reading_chart(reading, reference=False),
+        ways=[
+            (one, (subset_chart(one) if one.is_about_subsets else None) or score_dots(one), comparison_tables(one))
+            for one in seeds
+        ],
+        decided=[line for one in seeds for line in verdicts_of(one)],
     )
     write_whole(page, html)
     parts = list[str]()
     for setting, view in zip(found, views, strict=True):
         lines = "\n".join(f"- {line}" for line in verdicts(setting))
         parts += [f"## {view['name']}", lines, *(one.markdown() for one in tables[setting.name])]
+    parts += [f"## Over seeds\n\n{text_of(one, 'markdown').rstrip()}" for one in seeds]
     write_whole(text, "\n\n".join([*parts, *([table.markdown()] if table else [])]) + "\n")
     return [*written, *_reports(sweep, results)]
 

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.compare.probe import read_all_rows, read_rows, refuse_other_overrides, write_rows
+from eval.compare.seeds import compare_seeds, load_seeds
 from eval.pages.sweep.page import (
     curves_chart,
     drawn_axis,
@@ -19,8 +21,9 @@ from eval.pages.sweep.page import (
     sweep_lines,
     write_sweep_page,
 )
-from eval.sweep.results import results_table, write_results
+from eval.sweep.results import collect, over_seeds, results_table, write_results
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
+from tests.factories import make_run, prediction
 
 
 def test_the_file_has_a_row_a_line_and_a_broken_one_is_refused(tmp_path: Path) -> None:
@@ -54,6 +57,27 @@ def test_the_results_file_keeps_the_points_of_other_sweeps(tmp_path: Path) -> No
     written = read_all_rows(sweep.results)
     assert written[:2] == others
     assert [row["name"] for row in written[2:]] == [result.point.name for result in results]
+
+
+def test_ways_of_training_are_compared_over_seeds_like_their_runs(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "train.seed=0,1,2", "d2e.objective=sft,d2e")
+    for number, point in enumerate(sweep.points):
+        make_run(sweep.out / point.name, [prediction(n, n < 2 + number * number) for n in range(30)])
+        point.recipe.save(sweep.out / point.name)
+    results = collect(sweep)
+    [found] = over_seeds(sweep, results)
+    runs = compare_seeds(load_seeds([sweep.out / f"seed=*,objective={name}" for name in ("sft", "d2e")], None))
+    assert found.labels == ("sft", "d2e")
+    columns = ["measure", "mean", "low", "high", "change", "p"]
+    pd.testing.assert_frame_equal(found.scores[columns], runs.scores[columns])
+    write_sweep_page(sweep, results, [], [found])
+    for name in ("results.html", "results.md"):
+        assert "95 % t intervals over 3 seeds" in (sweep.out / name).read_text(encoding="utf-8")
+    one_is_missing = [result for result in results if result.point.name != "seed=2,objective=sft"]
+    assert [(one.labels, one.seeds) for one in over_seeds(sweep, one_is_missing)] == [
+        (("sft",), [0, 1]), (("d2e",), [0, 1, 2])
+    ]  # fmt: skip
+    assert over_seeds(*make_sweep(tmp_path)) == []
 
 
 def test_rows_with_subsets_are_shown_as_conflict_against_aligned(tmp_path: Path) -> None:

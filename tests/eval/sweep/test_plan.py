@@ -14,7 +14,8 @@ from eval.sweep.plan import Point, Sweep, data_folder, plan_sweep, split_values
 from eval.sweep.run import refuse_other_sweep, save_record
 from eval.sweep.spec import read_spec
 from tests.command import output_of, refusal_of
-from tests.eval.fake_sweeps import planned
+from tests.eval.fake_sweeps import planned, write_sweep
+from tests.tiny import make_sample
 
 PROBED = """
 build: --datasets habit habit.strength={strength} --seed {seed}
@@ -140,6 +141,59 @@ def test_words_choose_values_of_axes(tmp_path: Path) -> None:
 def test_a_file_or_a_word_that_fits_nothing_is_refused(tmp_path: Path, text: str, words: str, said: str) -> None:
     with pytest.raises(UserError, match=f"(?s){said}"):
         planned(tmp_path, *words.split(), text=text)
+
+
+OWN = """
+build: --datasets habit --seed {seed} habit.strength=0.9
+bench: "{build}"
+axes: {seed: [3, 4]}
+runs: {sft: {d2e.objective: sft}, d2e: {}}
+"""
+WRONG = {
+    "comparisons: {main: ['sft,3', 'd2e,4']}": "main: sft,3 is scored on --datasets habit --seed 3",
+    "reports: {page: {points: ['sft,*']}}": "page: sft,3 is scored on",
+    "eval_args: --setting few": "--eval-args: Invalid value for '--setting'",
+    "eval_args: --decoder cda": "Did you mean 'cad'?",
+    "eval_args: --decoder cad --alpha 0.5": "--eval-args: alpha 0.5 with the decoder cad",
+    "evaluations: {'': {suite: piperr}}": "Invalid value for '--suite': 'piperr'",
+}
+BUILDS = {
+    "--datasets habitt": "build: unknown dataset 'habitt'",
+    "--datasets habit habit.strenght=1": "build: unknown option 'habit.strenght'",
+    "--datasets habit habit.strength=high": "build: option of habit: strength: got 'high'",
+    "--datasets habit --swap 2": "build: Invalid value for '--swap'",
+    "--datasets habit --refusal no": "build: --refusal 'no' without --unanswerable",
+}
+
+
+def test_what_would_fail_after_the_trainings_is_refused_before_them(tmp_path: Path) -> None:
+    def said(text: str, *words: str) -> str:
+        file = write_sweep(tmp_path, text)
+        assert not (tmp_path / "out").exists()
+        return " ".join(refusal_of("sweep", file, "--out", tmp_path / "out", "--dry-run", *words).split())
+
+    for more, problem in WRONG.items():
+        assert problem in said(OWN + more + "\n")
+    for build, problem in BUILDS.items():
+        assert problem in said(OWN.replace("--datasets habit --seed {seed} habit.strength=0.9", build))
+    own = "runs: {a: {eval_args: --setting few}, b: {errors: --judge-model}}"
+    (tmp_path / "test.jsonl").write_text('{"id": "1"}\n')
+    assert "its rows lack dataset" in said(own, "a", "--bench", str(tmp_path))
+    (tmp_path / "test.jsonl").write_text(make_sample(1, split="test").model_dump_json())
+    assert "eval_args of a: Invalid value for '--setting'" in said(own, "a", "--bench", str(tmp_path))
+    assert "errors of b: Option '--judge-model' requires" in said(own, "b", "--bench", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    assert "empty: holds neither test.parquet" in said("runs: {a: {}}", "--bench", str(tmp_path / "empty"))
+    two = "runs: {a: {eval_args: --setting cot}, b: {}}\ncomparisons: {t: [a, b]}"
+    assert f"t: a is scored on --bench {tmp_path} --setting cot; b on" in said(two, "--bench", str(tmp_path))
+    points = plan_sweep(read_spec(write_sweep(tmp_path, OWN)), [], tmp_path / "out", "x").points
+    assert all(point.scored_in == point.name for point in points)
+
+
+def test_an_untrained_model_is_scored_on_each_build_s_rows(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, text=OWN.replace("d2e: {}", "base: {train: false}"), bench="{build}")
+    base = {point.values["seed"]: point.scored_in for point in sweep.points if not point.train}
+    assert len({*base.values()}) == 2
 
 
 PLAN = str(Path(__file__).parents[3] / "launch/paper.yaml")
