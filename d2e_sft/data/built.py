@@ -55,9 +55,9 @@ class _Manifest(_Part):
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a build; UserError if the folder has none, or it is damaged or another program's."""
     if not (folder / MANIFEST).is_file():
-        what = f"has no {MANIFEST} of a build" if folder.is_dir() else "no such folder"
+        problem = f"has no {MANIFEST} of a build" if folder.is_dir() else "no such folder"
         raise UserError(
-            f"{folder}: {what}; expected an output of `d2e data build`",
+            f"{folder}: {problem}; expected an output of `d2e data build`",
             remedy="name the folder that was given to `d2e data build --out`",
         )
     remedy = "restore it, or build the data again; rows of your own belong in a folder of their own"
@@ -99,11 +99,11 @@ def other_taggers(tagged_by: Iterable[str], model: str) -> list[str]:
 
 def tags_of_another(tagged_by: Mapping[str, int], model: str) -> str | None:
     """Return one line about rows that another model tagged; None without any."""
-    others = other_taggers(tagged_by, model)
-    if not others:
+    models = other_taggers(tagged_by, model)
+    if not models:
         return None
-    rows = sum(tagged_by[name] for name in others)
-    names = ", ".join(others)
+    rows = sum(tagged_by[name] for name in models)
+    names = ", ".join(models)
     return (
         f"{rows:,} row{'s were' if rows > 1 else ' was'} tagged with the habit of {names}, not of {model}: aligned "
         "and conflict are about that model; tag the rows again with d2e data tag"

@@ -181,8 +181,8 @@ def _end_of_turn(tokenizer: Any) -> str:
 
 def merged_stop_ids(configured: int | list[int] | None, end_of_turn: int | None) -> list[int]:
     """Return the end-of-turn token and the `eos_token_id` of a generation config, sorted."""
-    listed = configured if isinstance(configured, list) else [configured]
-    return sorted({token for token in (end_of_turn, *listed) if token is not None})
+    configured_ids = configured if isinstance(configured, list) else [configured]
+    return sorted({token for token in (end_of_turn, *configured_ids) if token is not None})
 
 
 def pad_id(tokenizer: Any) -> int:

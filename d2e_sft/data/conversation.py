@@ -133,18 +133,18 @@ def read_turns(value: object, name: str = "messages") -> list[Turn]:
 def _turn(item: object, place: str) -> Turn:
     if not isinstance(item, dict) or not {"role", "from"} & item.keys():
         raise ValueError(f"{place}: got {shortened(item)}; expected an object with `role` and `content`")
-    who, what = ("role", "content") if "role" in item else ("from", "value")
-    role = _OTHER_ROLES.get(str(item[who]), item[who])
+    role_key, content_key = ("role", "content") if "role" in item else ("from", "value")
+    role = _OTHER_ROLES.get(str(item[role_key]), item[role_key])
     if role not in ROLES:
         known = ", ".join([*ROLES, *_OTHER_ROLES])
-        raise ValueError(f"{place}.{who}: got {shortened(item[who])}; expected one of {known}")
+        raise ValueError(f"{place}.{role_key}: got {shortened(item[role_key])}; expected one of {known}")
     if item.get("tool_calls"):
         raise ValueError(f"{place}.tool_calls: a tool call; only text turns are supported")
-    content = item.get(what)
+    content = item.get(content_key)
     parts = content if isinstance(content, list) else [content]
     texts: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{place}.{what}: got {shortened(content)}; expected text, without images or files")
+        raise ValueError(f"{place}.{content_key}: got {shortened(content)}; expected text, without images or files")
     return Turn(role=role, content="".join(texts))
 
 
@@ -188,10 +188,10 @@ def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field:
                     "on; expected it before (`loss: each` makes one sample per assistant turn, `loss: last` trains "
                     "only on the last)"
                 )
-        asked = [turn.content.strip() for turn in conversation.turns if turn.role != "assistant"]
-        if not any(asked):
+        texts = [turn.content.strip() for turn in conversation.turns if turn.role != "assistant"]
+        if not any(texts):
             raise ValueError("no question before the assistant turn; expected a user turn with text")
-        question = [text for text in asked if text][-1]
+        question = [text for text in texts if text][-1]
         rows.append(ChatRow(context, question, turns[at].content.strip(), conversation, answers.index(at) + 1))
     return rows
 

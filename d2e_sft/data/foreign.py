@@ -25,21 +25,21 @@ _USUAL_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def nearest_columns(
-    fmt: str, found: Iterable[str], given: Mapping[str, object] | None = None, *, by_turns: bool = False
+    fmt: str, names: Iterable[str], column_of: Mapping[str, object] | None = None, *, by_turns: bool = False
 ) -> str:
-    """Return `columns: {…}` for a description: by part a `given` column, that of the nearest name, or `…`."""
-    there = list(found)
-    kept = {part: name for part, name in (given or {}).items() if name in there}
-    left = [name for name in there if name not in kept.values()]
+    """Return `columns: {…}` for a description: by part that of `column_of`, the nearest name, or `…`."""
+    columns = list(names)
+    kept = {part: name for part, name in (column_of or {}).items() if name in columns}
+    left = [name for name in columns if name not in kept.values()]
     parts = ["messages"] if by_turns else ["context", "question", "answer"]
     if fmt in ("scq", "mcq") and not by_turns:
         parts.insert(2, "options")
     chosen = []
     for part in parts:
         name = kept.get(part) or _nearest(part, left)
-        if part == "messages" and name is None and {"prompt", "completion"} <= {*there}:  # TRL's, as turns
+        if part == "messages" and name is None and {"prompt", "completion"} <= {*columns}:  # TRL's, as turns
             name = "[prompt, completion]"
-        left = [other for other in left if other != name]
+        left = [column for column in left if column != name]
         chosen.append(f"{part}: {name or '…'}")
     return f"columns: {{{', '.join(chosen)}}}"
 
@@ -74,11 +74,11 @@ def refuse_foreign(path: Path, *, first_row: bool = True) -> None:
         raise _foreign(path, f"its rows lack {', '.join(missing)}")
 
 
-def _foreign(path: Path, what: str) -> UserError:
+def _foreign(path: Path, problem: str) -> UserError:
     columns = columns_of(path)
     having = f"; it has the columns {', '.join(map(repr, columns))}" if columns else ""
     return UserError(
-        f"{path}: {what}; expected samples, as `d2e data build` writes them{having[:300]}",
+        f"{path}: {problem}; expected samples, as `d2e data build` writes them{having[:300]}",
         remedy=f"describe it in a file mine.yaml next to it, for example\n{description_of(path.name, columns)}\n"
         f"  then: d2e data build --datasets {path.parent / 'mine.yaml'} --out data/mine\n"
         "  and train with data.train=data/mine/train.parquet",

@@ -119,9 +119,9 @@ def _commit_and_size(address: Address) -> tuple[str, int]:
     where = f"{PREFIX}{address.name}"
     if address.name[0] in "./~":
         raise UserError(f"{where}: no such folder", "name a folder, or a dataset of the Hub as hf:OWNER/NAME")
-    asked = {"revision": address.revision or None, "timeout": _TIMEOUT, "files_metadata": True}
+    options = {"revision": address.revision or None, "timeout": _TIMEOUT, "files_metadata": True}
     try:
-        info = HfApi().dataset_info(address.name, **asked)  # type: ignore[arg-type]
+        info = HfApi().dataset_info(address.name, **options)  # type: ignore[arg-type]
     except (HTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
         raise UserError(
             f"{where}: cannot be read from the Hub ({type(error).__name__}: {str(error)[:120].splitlines()[0]})",

@@ -79,9 +79,9 @@ class PromptSet(BaseModel):
                 f"prompt set {self.name!r}: has no wording for the setting 'cot'",
                 remedy="add a section `cot` to it, with the keys of `zero_shot`, or use --prompt-set default",
             )
-        other = self.model_copy()
-        other._setting, other._demonstrations = setting, demonstrations
-        return other
+        prompt_set = self.model_copy()
+        prompt_set._setting, prompt_set._demonstrations = setting, demonstrations
+        return prompt_set
 
     @property
     def as_text(self) -> bool:
@@ -162,8 +162,8 @@ class PromptSet(BaseModel):
         return {"few_shot": self.few_shot, "cot": self.cot}.get(self._setting) or self.zero_shot
 
     def _prompt(self, fmt: Format, sample: EventSample | None = None) -> FormatPrompt:
-        if sample is not None and (other := self.set_for(sample)) is not self:
-            return other._prompt(fmt)
+        if sample is not None and (prompt_set := self.set_for(sample)) is not self:
+            return prompt_set._prompt(fmt)
         if fmt not in self._prompts:
             raise UserError(f"prompt set {self.name!r}: has no {self._setting} prompt for format {fmt!r}")
         return self._prompts[fmt]

@@ -38,9 +38,11 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
     if isinstance(rows, str | Path):
         return read_samples(rows)
     if is_row(rows):
-        one = not all(isinstance(value, list) for value in rows.values()) or any(rows.get(key) for key in _CHATS)
-        got, remedy = ("one row", "put it in a list") if one else ("columns", "use datasets.Dataset.from_dict(rows)")
-        raise UserError(f"{name}: got {got} in a dict, {', '.join(map(str, rows))}; expected a list of rows", remedy)
+        single = not all(isinstance(value, list) for value in rows.values()) or any(rows.get(key) for key in _CHATS)
+        form, remedy = (
+            ("one row", "put it in a list") if single else ("columns", "use datasets.Dataset.from_dict(rows)")
+        )
+        raise UserError(f"{name}: got {form} in a dict, {', '.join(map(str, rows))}; expected a list of rows", remedy)
     if isinstance(rows, Mapping):
         raise UserError(f"{name}: has the splits {', '.join(map(str, rows))}; expected one of them, {name}[...]")
     if hasattr(rows, "iterrows"):
@@ -77,9 +79,9 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     return None if is_nan(value) else value
 
 
@@ -120,8 +122,8 @@ def _with_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in _CHATS:
         if row.get(name):
             last = row[name][-1] if isinstance(row[name], list) else None
-            asked = isinstance(last, Mapping) and (last.get("role") or last.get("from")) in ("user", "human")
-            return {**row, name: [*row[name], {"role": "assistant", "content": _NOT_KNOWN}]} if asked else row
+            unanswered = isinstance(last, Mapping) and (last.get("role") or last.get("from")) in ("user", "human")
+            return {**row, name: [*row[name], {"role": "assistant", "content": _NOT_KNOWN}]} if unanswered else row
     if any(_given(row.get(name)) for name in ("answer", "answers", "completion", "chosen")):
         return row
     return {**row, "answer": next(iter(row.get("options") or [_NOT_KNOWN])), "answers": None}
@@ -148,23 +150,23 @@ def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
     return [last.content.strip()]
 
 
-def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
-    """Return a row's question and answers; `found` is the row with the user's own columns, for messages."""
+def _of_question(row: Mapping[str, Any], user_row: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+    """Return a row's question and answers; `user_row` is the row with the user's own columns, for messages."""
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if isinstance(answers, Mapping):  # SQuAD's, {"text": [...], "answer_start": [...]}
         answers = answers.get("text")
     for key, value in (("question", row.get("question")), ("answer", answers)):
-        empty = next((candidate for candidate in _NAMES_OF[key] if candidate in found), None)
+        empty = next((candidate for candidate in _NAMES_OF[key] if candidate in user_row), None)
         texts = value if key == "answer" and isinstance(value, list | tuple) else [value]
         if value is not None and all(isinstance(text, str) for text in texts):
             continue
         if value is not None:
-            column = next((candidate for candidate in _NAMES_OF[key] if found.get(candidate) is not None), key)
-            other = next(text for text in texts if not isinstance(text, str))
-            kind = type(other).__name__
-            raise UserError(f"{where}: `{column}`: got {shortened(other, 60)}, of type {kind}; expected text")
+            column = next((candidate for candidate in _NAMES_OF[key] if user_row.get(candidate) is not None), key)
+            not_text = next(text for text in texts if not isinstance(text, str))
+            kind = type(not_text).__name__
+            raise UserError(f"{where}: `{column}`: got {shortened(not_text, 60)}, of type {kind}; expected text")
         hint = "; answer_samples takes rows without answers" * (key == "answer")
-        if "input_ids" in found:
+        if "input_ids" in user_row:
             raise UserError(
                 f"{where}: has input_ids, which do not say where its context is",
                 remedy="give the rows from before they were tokens; or `answer` and one column of prompt ids for each "
@@ -172,11 +174,11 @@ def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, wh
             )
         if empty is not None:
             raise UserError(f"{where}: `{empty}` is None; expected text", f"fill it, or leave the row out{hint}")
-        if key == "question" and "chosen" in found:
+        if key == "question" and "chosen" in user_row:
             raise UserError(f"{where}: `chosen` is text without a `prompt`", "add the column prompt, what was asked")
         raise UserError(
-            f"{where}: no `{key}`; it has {', '.join(map(str, found))}; {_EXPECTED}."
-            f"{did_you_mean(key, map(str, found))}",
+            f"{where}: no `{key}`; it has {', '.join(map(str, user_row))}; {_EXPECTED}."
+            f"{did_you_mean(key, map(str, user_row))}",
             remedy=f"rename the column, for example {name}.rename_column(OLD, {key!r}){hint}",
         )
     return {"question": row["question"], "answers": [answers] if isinstance(answers, str) else answers}

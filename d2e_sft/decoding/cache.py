@@ -143,9 +143,9 @@ def _buffers(
     longest = max(len(row) for row in indices)
     places = torch.tensor([[0] * (longest - len(row)) + list(row) for row in indices], dtype=torch.long).flatten()
 
-    def left_padded(one: Tensor) -> Tensor:
-        buffer = one.new_zeros(len(indices), one.shape[1], capacity, one.shape[3])
-        rows = one[0].index_select(1, places.to(one.device)).unflatten(1, (len(indices), longest))
+    def left_padded(tensor: Tensor) -> Tensor:
+        buffer = tensor.new_zeros(len(indices), tensor.shape[1], capacity, tensor.shape[3])
+        rows = tensor[0].index_select(1, places.to(tensor.device)).unflatten(1, (len(indices), longest))
         buffer[:, :, :longest] = rows.transpose(0, 1)
         return buffer
 
@@ -210,17 +210,19 @@ class RowCache:
         if isinstance(self.blocks[0], StaticBlock):
             output = torch.cat([block.attend(layer, q, k, v, scaling, window) for block, q, k, v in parts])
         elif _can_cascade(query, value, window):
-            own = [block.attend_own(layer, q, k, v, scaling) for block, q, k, v in parts]
-            output = self._merged(layer, grouped, own, scaling)
+            partials = [block.attend_own(layer, q, k, v, scaling) for block, q, k, v in parts]
+            output = self._merged(layer, grouped, partials, scaling)
         else:
             output = torch.cat([block.attend_all(layer, q, k, v, scaling, window) for block, q, k, v in parts])
         return output.reshape(len(query), -1, 1, value.shape[3])
 
-    def _merged(self, layer: int, query: Tensor, own: Sequence[tuple[Tensor, Tensor]], scaling: float) -> Tensor:
+    def _merged(self, layer: int, query: Tensor, partials: Sequence[tuple[Tensor, Tensor]], scaling: float) -> Tensor:
         """Merge attention to own tokens and to prefixes by their log-sum-exp; a prefix is read once for its blocks."""
         outputs: list[Tensor] = []
-        for prefix, members in groupby(range(len(own)), key=lambda place: self.blocks[place].prefix):
-            output, normaliser = (torch.cat(parts) for parts in zip(*(own[place] for place in members), strict=True))
+        for prefix, members in groupby(range(len(partials)), key=lambda place: self.blocks[place].prefix):
+            output, normaliser = (
+                torch.cat(parts) for parts in zip(*(partials[place] for place in members), strict=True)
+            )
             queries, query = query[: len(output)], query[len(output) :]
             if prefix.length:
                 output = _with_prefix(output, normaliser, queries, prefix.of_layer[layer], scaling)
@@ -275,15 +277,15 @@ def prefill(model: Any, row: PackedRow, prefix: Prefix, places: Sequence[int]) -
     tokens = torch.tensor([row.tokens], device=model.device)
     packed = dict(prefix.packed)
     start = len(prefix.tokens) if packed else 0
-    wanted = torch.tensor(places, device=model.device)
+    positions = torch.tensor(places, device=model.device)
     states: list[Tensor] = []
     owners: list[Tensor] = []
     for end in _chunk_ends(row, start, len(prefix.tokens)):
         inputs = packed_inputs(model, forest, tokens, (start, end), remember=packed, recall=packed if start else None)
         part = hidden_states(model, **inputs)[0]
-        here = ((wanted >= start) & (wanted < end)).nonzero().squeeze(1)
-        states.append(part[wanted[here] - start])
-        owners.append(here)
+        in_chunk = ((positions >= start) & (positions < end)).nonzero().squeeze(1)
+        states.append(part[positions[in_chunk] - start])
+        owners.append(in_chunk)
         if end == len(prefix.tokens):
             prefix.packed = dict(packed)
         start = end

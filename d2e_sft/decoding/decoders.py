@@ -109,9 +109,9 @@ class ChosenDecoder:
                 f"{dict(self.options)} ({type(error).__name__}: {error})"
             ) from error
         if not isinstance(scores, Tensor) or scores.shape != original.shape or scores.isnan().any():
-            got = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+            form = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
             raise UserError(
-                f"decoder {self.name}: returned {got}; expected a tensor of shape {tuple(original.shape)}, like its "
+                f"decoder {self.name}: returned {form}; expected a tensor of shape {tuple(original.shape)}, like its "
                 "two arguments, without NaN"
             )
         return scores.to(original.dtype)
@@ -189,8 +189,8 @@ class TokenChoice:
 @cache
 def warpers(temperature: float, top_k: int, top_p: float, min_p: float = 0.0) -> LogitsProcessorList:
     """What turns scores into those that a token is drawn from; options at their neutral values are left out."""
-    asked = ((MinPLogitsWarper, min_p, 0), (TopKLogitsWarper, top_k, 0), (TopPLogitsWarper, top_p, 1))
-    restricting = [kind(value) for kind, value, neutral in asked if value != neutral]
+    options = ((MinPLogitsWarper, min_p, 0), (TopKLogitsWarper, top_k, 0), (TopPLogitsWarper, top_p, 1))
+    restricting = [kind(value) for kind, value, neutral in options if value != neutral]
     return LogitsProcessorList([TemperatureLogitsWarper(temperature), *restricting])
 
 

@@ -114,12 +114,12 @@ def answer_samples(
         raise UserError(f"max_length: got {max_length}; expected at least 1, or None for no limit")
     if hasattr(samples, "__len__") and len(samples) == 0:
         return []
-    asked = samples_of(samples, "samples", answered=False)
+    questions = samples_of(samples, "samples", answered=False)
     wording = load_prompt_set(prompt_set) if isinstance(prompt_set, str) else prompt_set
     encoder_decoder = model.config.is_encoder_decoder
     decoding = replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops))
     views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
-    pairs, stop_ids = sample_pairs(views, asked, max_length), stop_token_ids(model, views.end_of_turn)
+    pairs, stop_ids = sample_pairs(views, questions, max_length), stop_token_ids(model, views.end_of_turn)
     texts = [""] * len(pairs)
     with Progress(total=len(pairs), desc="answering", unit="sample") as bar:
         for output in generate(model, tokenizer, pairs, decoding, stop_ids=stop_ids):
@@ -182,7 +182,7 @@ def _by_steps(
             with no_gradients(model):
                 while waiting:
                     indices, prefix = waiting[0]
-                    if active and not budget.fits([pairs[i] for i in (*(one.index for one in active), *indices)]):
+                    if active and not budget.fits([pairs[i] for i in (*(out.index for out in active), *indices)]):
                         break
                     waiting.popleft()
                     rows.add([pairs[index] for index in indices], prefix)
@@ -195,8 +195,8 @@ def _by_steps(
                 if output.ended or output.cancelled:  # a compiled batch keeps its rows
                     continue
                 if token == NO_TOKEN:
-                    what = "the scores of the next token contain NaN or infinity"
-                    raise non_finite_output(pairs[output.index].name, what, model)
+                    problem = "the scores of the next token contain NaN or infinity"
+                    raise non_finite_output(pairs[output.index].name, problem, model)
                 ends.add(token, output)
                 yield output
             running = [not (output.ended or output.cancelled) for output in active]
@@ -224,8 +224,8 @@ def _by_beams(
 
         def checked(_: Tensor, scores: Tensor, size: int = len(indices)) -> Tensor:
             if scores.isnan().any():
-                what = "the scores of the next token contain NaN or infinity"
-                raise non_finite_output(f"a batch of {size} prompts", what, model)
+                problem = "the scores of the next token contain NaN or infinity"
+                raise non_finite_output(f"a batch of {size} prompts", problem, model)
             return scores
 
         inputs = encoder_inputs([pairs[index].original for index in indices], 0)

@@ -101,8 +101,8 @@ def _by_batches(
             options = [next(scores) for _ in answers[index]]
             for number, option in enumerate(options, start=1):
                 if not math.isfinite(option.logprob):
-                    what = f"the log-probability of option {number} is {option.logprob}"
-                    raise non_finite_output(pairs[index].name, what, model)
+                    problem = f"the log-probability of option {number} is {option.logprob}"
+                    raise non_finite_output(pairs[index].name, problem, model)
             yield index, options
 
 
@@ -117,7 +117,7 @@ def _scored(
                 return _scores(answers, states, decoder, *head_of(causal))
         logits_of = _decoder_logits if model.config.is_encoder_decoder else _padded_logits
         parts = [answers[start : start + size] for start in range(0, len(answers), size)]
-        return [one for part in parts for one in _scores(part, logits_of(model, part), decoder)]
+        return [option_score for part in parts for option_score in _scores(part, logits_of(model, part), decoder)]
 
 
 def _rows_of(answers: Sequence[_Answer]) -> list[tuple[Any, _Answer]]:
@@ -144,8 +144,8 @@ def _packed_states(model: Any, answers: Sequence[_Answer], prefix: Prefix, kept:
     places = []
     for sequence, whole, (_, answer) in zip(sequences, owner, rows, strict=True):
         places += row.indices[whole][len(sequence) - answer.scored : len(sequence)]
-    _, found = prefill(model, row, prefix, places)
-    states = list(found.split([answer.scored for _, answer in rows]))
+    _, hidden = prefill(model, row, prefix, places)
+    states = list(hidden.split([answer.scored for _, answer in rows]))
     if kept is not None:
         kept.update(zip(keys, (state.cpu() for state in states), strict=True))
     return states
@@ -201,8 +201,8 @@ def _scores(
         part = RowStates(original[start:end], imagined[done : done + len(partner)], partner, *head)
         done += len(partner)
         logits, _ = decoded_scores(part, decoder, alpha[start:end][partner], with_original=False)
-        wanted = target[start:end, None]
-        logprobs.append(logits.log_softmax(dim=-1).gather(1, wanted).squeeze(1))
+        tokens = target[start:end, None]
+        logprobs.append(logits.log_softmax(dim=-1).gather(1, tokens).squeeze(1))
         greedy.append(logits.argmax(dim=-1) == target[start:end])
     lengths = [answer.scored for answer in answers]
     # Summed in float64, so that the order of the tokens makes no difference to a tie.

@@ -86,25 +86,25 @@ def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None =
     prompts = _prompts("originals", originals)
     if imagined is None:
         return [PromptPair(original) for original in prompts]
-    others = _prompts("imagined", imagined)
-    if len(others) != len(prompts):
+    imagined_prompts = _prompts("imagined", imagined)
+    if len(imagined_prompts) != len(prompts):
         raise PromptError(
-            f"imagined: has {len(others)} prompts for {len(prompts)} originals; expected one for each",
+            f"imagined: has {len(imagined_prompts)} prompts for {len(prompts)} originals; expected one for each",
             "give each original's prompt without its context, in the same order",
         )
-    return [PromptPair(*both) for both in zip(prompts, others, strict=True)]
+    return [PromptPair(*both) for both in zip(prompts, imagined_prompts, strict=True)]
 
 
-def _prompts(name: str, given: Any) -> list[Tokens]:
-    shape = tuple(getattr(given, "shape", ()))
+def _prompts(name: str, batch: Any) -> list[Tokens]:
+    shape = tuple(getattr(batch, "shape", ()))
     prompts: list[Any] = []
-    if isinstance(given, Iterable) and not isinstance(given, Mapping | str) and not (len(shape) > 1 and shape[0] > 1):
-        prompts = [one.tolist() if hasattr(one, "tolist") else one for one in given]
-        if all(isinstance(one, Sequence) and not isinstance(one, str) for one in prompts):
+    if isinstance(batch, Iterable) and not isinstance(batch, Mapping | str) and not (len(shape) > 1 and shape[0] > 1):
+        prompts = [prompt.tolist() if hasattr(prompt, "tolist") else prompt for prompt in batch]
+        if all(isinstance(prompt, Sequence) and not isinstance(prompt, str) for prompt in prompts):
             return prompts
-    what = f"a tensor of shape {shape}, whose shorter prompts are padded" if len(shape) > 1 else f"{given!r:.60}"
+    form = f"a tensor of shape {shape}, whose shorter prompts are padded" if len(shape) > 1 else f"{batch!r:.60}"
     raise UserError(
-        f"{name}: got {what}; expected a list of token ids for each prompt",
+        f"{name}: got {form}; expected a list of token ids for each prompt",
         remedy='use tokenizer(texts)["input_ids"], without padding and return_tensors',
     )
 
@@ -115,7 +115,7 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = 
     Raises UserError for a wrong α. Raises PromptError if a prompt is missing or empty, or has a token that the `model`
     does not have.
     """
-    found, tokens = [], getattr(model and model.get_input_embeddings(), "num_embeddings", None)
+    result, tokens = [], getattr(model and model.get_input_embeddings(), "num_embeddings", None)
     for index, pair in enumerate(pairs):
         name = pair.name or f"prompt {index}"
         if pair.alpha is not None and decoding.decoder != "d2e":
@@ -139,5 +139,5 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = 
                     "those of the model",
                     "encode the prompt with the model's own tokenizer",
                 )
-        found.append(replace(pair, imagined=imagined, alpha=how.alpha, name=name))
-    return found
+        result.append(replace(pair, imagined=imagined, alpha=how.alpha, name=name))
+    return result

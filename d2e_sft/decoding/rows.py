@@ -64,12 +64,12 @@ def decodes_packed(model: Any) -> bool:
 def attending_by_branch(model: Any) -> Iterator[Any]:
     """Set the attention that packed rows need, for the duration of the block; gives the model without wrappers."""
     causal = bare_model(model)
-    given = causal.config._attn_implementation
+    attention = causal.config._attn_implementation
     causal.set_attn_implementation(BY_BRANCH)
     try:
         yield causal
     finally:
-        causal.set_attn_implementation(given)
+        causal.set_attn_implementation(attention)
 
 
 @contextmanager
@@ -196,7 +196,7 @@ class PackedRows:
         original = torch.tensor(is_original, dtype=torch.bool)
         self.pair_of = torch.tensor(pair_of, dtype=torch.long, device=self.model.device)
         self.originals, self.imagined = (
-            which.nonzero().squeeze(1).to(self.model.device) for which in (original, ~original)
+            mask.nonzero().squeeze(1).to(self.model.device) for mask in (original, ~original)
         )
 
 
@@ -330,7 +330,7 @@ def budget_of(model: Any, decoding: DecodingConfig) -> Budget:
     batch = min(decoding.group_batch_size, DecodingConfig.GROUP_BATCH_SIZE) if refills else decoding.group_batch_size
     if decoding.batch_size is not None or not refills:
         return Budget(decoding.group_batch_size, batch, math.inf, decoding.max_new_tokens, refills)
-    weights = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
     free = max(total_memory(model.device) - weights, 0)
     return Budget(MOST_PAIRS, batch, _SHARE * free / _token_bytes(model), decoding.max_new_tokens, refills)
 
@@ -362,7 +362,7 @@ def batches_of(pairs: Sequence[TokenPair], budget: Budget, group_batch_size: int
         prefix = Prefix(prompts[0][:shared] if shared >= MIN_SHARED else ())
         batch: list[int] = []
         for place, index in enumerate(order):
-            tokens = budget.cost([pairs[one] for one in (*batch, index)])
+            tokens = budget.cost([pairs[i] for i in (*batch, index)])
             if batch and (place % group_batch_size == 0 or len(batch) == budget.batch or 2 * tokens > budget.tokens):
                 yield batch, prefix
                 batch = []

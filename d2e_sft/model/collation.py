@@ -133,9 +133,9 @@ class Collator:
 
 
 def _with_rejected_answer(row: Row) -> Row:
-    other = {**row, "answer": row["rejected"], "trained": row.get("rejected_trained")}
-    other.pop("content", None)  # that of the gold answer
-    return other
+    rejected = {**row, "answer": row["rejected"], "trained": row.get("rejected_trained")}
+    rejected.pop("content", None)  # that of the gold answer
+    return rejected
 
 
 def _trained(row: Row) -> list[bool]:

@@ -48,9 +48,9 @@ def without_cudnn_attention() -> Iterator[None]:
         yield
     finally:
         with _CUDNN_LOCK:
-            first, *others = _CUDNN_FOUND
+            first, *later = _CUDNN_FOUND
             _CUDNN_FOUND.pop()
-            if not others:
+            if not later:
                 torch.backends.cuda.enable_cudnn_sdp(first)
 
 

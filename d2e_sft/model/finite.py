@@ -43,12 +43,12 @@ def refuse_non_finite(model: str, parameters: Sequence[tuple[str, Tensor]]) -> N
         )
 
 
-def non_finite_output(prompt: str, what: str, model: Any = None) -> ProcessError:
+def non_finite_output(prompt: str, problem: str, model: Any = None) -> ProcessError:
     """Return the error about a model's output that is NaN or infinite.
 
     Args:
         prompt: Its name.
-        what: The output, such as `the log-probability of option 'yes' is nan`.
+        problem: The output, such as `the log-probability of option 'yes' is nan`.
         model: Its dtype belongs to the message; None if that is unknown.
     """
     dtype = None if model is None else _computing_dtype(unwrapped(model))
@@ -58,7 +58,7 @@ def non_finite_output(prompt: str, what: str, model: Any = None) -> ProcessError
     elif dtype == torch.float32:
         remedy = "float32 has the widest range, so check the model's weights and the decoder"
     return ProcessError(
-        f"{prompt}: {what}{f' in {dtype}'.replace('torch.', '') if dtype else ''}; expected finite numbers", remedy
+        f"{prompt}: {problem}{f' in {dtype}'.replace('torch.', '') if dtype else ''}; expected finite numbers", remedy
     )
 
 

@@ -129,14 +129,14 @@ def by_view(
     if gradients == "all" or len(views) == 1:
         return dict(zip(views, run(**rows).flatten(0, 1)[index].unbind(), strict=True))
     with torch.no_grad():
-        others = run(**{name: value[samples:] for name, value in rows.items()})
-        start = samples * others.shape[1]
-        others = others.flatten(0, 1)[(index[1:] - start).clamp(min=0)]
+        detached = run(**{name: value[samples:] for name, value in rows.items()})
+        start = samples * detached.shape[1]
+        detached = detached.flatten(0, 1)[(index[1:] - start).clamp(min=0)]
     original = run(**{name: value[:samples] for name, value in rows.items()}).flatten(0, 1)
     # A view that equals the original one has its values, without its gradient.
     equal = original.detach()[index[1:].clamp(max=start - 1)]
-    others = torch.where((index[1:] >= start)[..., None], others, equal)
-    return dict(zip(views, (original[index[0]], *others.unbind()), strict=True))
+    detached = torch.where((index[1:] >= start)[..., None], detached, equal)
+    return dict(zip(views, (original[index[0]], *detached.unbind()), strict=True))
 
 
 def enable_checkpointing(model: Any) -> None:
@@ -162,7 +162,7 @@ def may_leave_parameters_out(model: nn.Module) -> bool:
     if config is None or config.get_text_config() is not config:
         return True
     skips = any(getattr(config, name, 0) for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"))
-    return skips or any("expert" in name for name, one in model.named_parameters() if one.requires_grad)
+    return skips or any("expert" in name for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def bare_model(model: nn.Module) -> Any:
@@ -183,11 +183,11 @@ def evaluating(model: Any) -> Iterator[None]:
         model.train(was_training)
 
 
-def expect_of_transformers(name: str, given: Any, attribute: str) -> None:
+def expect_of_transformers(name: str, value: Any, attribute: str) -> None:
     """Raise UserError unless what was given as a model or tokenizer has the attribute of one."""
-    if not hasattr(given, attribute):
+    if not hasattr(value, attribute):
         raise UserError(
-            f"{name}: got a {type(given).__name__}; expected one from transformers",
+            f"{name}: got a {type(value).__name__}; expected one from transformers",
             remedy="load_model(NAME) gives both, as .model and .tokenizer",
         )
 

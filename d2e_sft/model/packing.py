@@ -120,7 +120,7 @@ class AttentionPlan:
         below = []
         for i, s in enumerate(segments):
             inside = [segments[j] for j in self.own_segments if j != i and self.forest.is_above[j, i]]
-            leading = [other for other in inside if other.end <= self.forest.lead]
+            leading = [segment for segment in inside if segment.end <= self.forest.lead]
             for part in (leading, inside[len(leading) :]):
                 if part:
                     first, last = part[0].start - self.start, part[-1].end - self.start

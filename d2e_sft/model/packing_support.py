@@ -60,7 +60,7 @@ def agree_on_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", atte
             return choose_layout(model, d2e, packing, attention)
 
     layouts = from_all(state, choose)
-    layout = next((one for one in layouts if one.reason or one.through_logits), layouts[0])
+    layout = next((layout for layout in layouts if layout.reason or layout.through_logits), layouts[0])
     if causal.config._attn_implementation != layout.attention:  # another process chose it
         causal.set_attn_implementation(layout.attention)
     return layout
@@ -157,9 +157,9 @@ def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int
 def _structural_reason(model: Any) -> str | None:
     """Return why the architecture cannot be packed, or None."""
     name, config = type(model).__name__, model.config.get_text_config()
-    others = set(getattr(config, "layer_types", None) or []) - _LAYERS_THAT_ATTEND
-    if others:
-        return f"{name} has layers that do not attend ({', '.join(sorted(others))}), so branches cannot share a prefix"
+    kinds = set(getattr(config, "layer_types", None) or []) - _LAYERS_THAT_ATTEND
+    if kinds:
+        return f"{name} has layers that do not attend ({', '.join(sorted(kinds))}), so branches cannot share a prefix"
     if not model._supports_attention_backend:
         return f"{name} does not take an attention function"
     if getattr(config, "attn_logit_softcapping", None):

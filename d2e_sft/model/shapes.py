@@ -69,8 +69,8 @@ class Work:
         trained = rows if view_gradients == "all" else batch["samples"]
         if "decoder_input_ids" in batch:  # encoder and decoder see each row once each; counted as one
             width += batch["decoder_input_ids"].shape[1]
-        each, others = width * (width + 1) // 2, rows - trained
-        return cls(trained * width, positions, trained * each, others * width, others * each)
+        per_row, untrained = width * (width + 1) // 2, rows - trained
+        return cls(trained * width, positions, trained * per_row, untrained * width, untrained * per_row)
 
     def flops(self, model: Any, *, recompute: bool = False) -> float:
         """Return the FLOPs of forward and backward; `recompute` runs the layers' forward once more (checkpointing)."""

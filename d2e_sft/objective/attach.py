@@ -75,9 +75,9 @@ def _instead_of_forward(
     causal = bare_model(model)
     replaced = vars(causal).get("forward")
 
-    def forward(*, targets: Tensor, **given: Any) -> dict[str, Tensor]:
+    def forward(*, targets: Tensor, **inputs: Any) -> dict[str, Tensor]:
         # The wrapper of an adapter adds every argument it knows as None.
-        return compute(causal, targets, {name: value for name, value in given.items() if value is not None})
+        return compute(causal, targets, {name: value for name, value in inputs.items() if value is not None})
 
     causal.forward = forward
     try:

@@ -90,8 +90,8 @@ class _ChunkedLoss:
     def _logits(self, pieces: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
         """Project each view, detached ones without gradient."""
         projected = dict[Any, Tensor]()
-        every = self.objective.d2e.view_gradients == "all"
-        trained = [view for view in pieces if every or view == "original"]
+        all_views = self.objective.d2e.view_gradients == "all"
+        trained = [view for view in pieces if all_views or view == "original"]
         for views, enabled in ((trained, torch.is_grad_enabled()), ([v for v in pieces if v not in trained], False)):
             if views:
                 with torch.set_grad_enabled(enabled):
@@ -112,15 +112,15 @@ class _Gradients:
 
     def add(self, part: slice, pieces: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Propagate gradients through the head, from pairs of a view's logits and their gradient in a chunk."""
-        wanted = [piece for piece in pieces if piece.requires_grad] + [*self._parameters]
-        if not wanted or not pairs:
+        inputs = [piece for piece in pieces if piece.requires_grad] + [*self._parameters]
+        if not inputs or not pairs:
             return
         scale = None
         if any(z.dtype == torch.float16 for z, _ in pairs):
             scale = _scale_for_float16(pieces, [gradient for _, gradient in pairs])
         products = torch.autograd.grad(
             [z for z, _ in pairs],
-            wanted,
+            inputs,
             [(gradient if scale is None else gradient * scale).to(z.dtype) for z, gradient in pairs],
             allow_unused=True,
         )
@@ -154,9 +154,9 @@ class _GradientInForward(torch.autograd.Function):
         ctx.of_call = None if call is None else torch.zeros_like(call)
         sums = chunked.sums(gradients)
         names += sums
-        loss, *others = sums.values()
-        ctx.mark_non_differentiable(*others)
-        return loss, *others
+        loss, *terms = sums.values()
+        ctx.mark_non_differentiable(*terms)
+        return loss, *terms
 
     @staticmethod
     @once_differentiable

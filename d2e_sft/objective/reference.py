@@ -57,7 +57,7 @@ class Reference:
         key, trained = f"d2e.prefer_reference={d2e.prefer_reference}", bare_model(model)
         loaded = load_model(d2e.prefer_reference)
         _refuse_other_tokens(key, (loaded.model.config, loaded.tokenizer), (trained.config, tokenizer))
-        kind, expected = (one.config.get_text_config().model_type for one in (loaded.model, trained))
+        kind, expected = (lm.config.get_text_config().model_type for lm in (loaded.model, trained))
         if kind != expected:
             raise UserError(
                 f"{key}: has the architecture {kind}; expected {expected}, that of the trained model",
@@ -84,8 +84,8 @@ class Reference:
                 batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
                 share[start] = self._of_batch(batch, collate)
         by_start: dict[int, list[list[float]]] = {}
-        for other in gather_object([share]) if state.num_processes > 1 else [share]:
-            by_start |= other
+        for of_process in gather_object([share]) if state.num_processes > 1 else [share]:
+            by_start |= of_process
         ordered = [row for start in sorted(by_start) for row in by_start[start]]
         broadcast_from_main(state, lambda: _write(path, ordered))
         return ordered
@@ -102,8 +102,8 @@ class Reference:
         inputs = model_inputs(collate(batch), self.model.device)
         owner = inputs["pairs"].owner.tolist()
         gold, rejected = answer_log_probabilities(self.model, self.layout, inputs).split([len(batch), len(owner)])
-        other = dict(zip(owner, rejected.tolist(), strict=True))
-        return [[log_p, other.get(b, 0.0)] for b, log_p in enumerate(gold.tolist())]
+        by_owner = dict(zip(owner, rejected.tolist(), strict=True))
+        return [[log_p, by_owner.get(b, 0.0)] for b, log_p in enumerate(gold.tolist())]
 
 
 def check_reference(recipe: Recipe) -> None:
@@ -111,19 +111,19 @@ def check_reference(recipe: Recipe) -> None:
     name, trained = recipe.d2e.prefer_reference, recipe.model.name
     key = f"d2e.prefer_reference={name}"
     try:
-        other = (load_config(name), load_tokenizer(name)[0])
+        reference = (load_config(name), load_tokenizer(name)[0])
     except UserError as error:
         raise UserError(f"{key}: {error.message}", error.remedy) from None
-    _refuse_other_tokens(key, other, (load_config(trained), load_tokenizer(trained)[0]))
+    _refuse_other_tokens(key, reference, (load_config(trained), load_tokenizer(trained)[0]))
 
 
-def _refuse_other_tokens(key: str, other: tuple[Any, Any], trained: tuple[Any, Any]) -> None:
+def _refuse_other_tokens(key: str, reference: tuple[Any, Any], trained: tuple[Any, Any]) -> None:
     """Compare configurations and tokenizers; a tokenizer of None is not compared."""
-    size, expected = (config.get_text_config().vocab_size for config, _ in (other, trained))
-    if size != expected or (trained[1] is not None and other[1].get_vocab() != trained[1].get_vocab()):
-        what = "another tokenizer" if size == expected else f"a vocabulary of {size} tokens, not {expected}"
+    size, expected = (config.get_text_config().vocab_size for config, _ in (reference, trained))
+    if size != expected or (trained[1] is not None and reference[1].get_vocab() != trained[1].get_vocab()):
+        difference = "another tokenizer" if size == expected else f"a vocabulary of {size} tokens, not {expected}"
         raise UserError(
-            f"{key}: has {what}, so its log-probabilities are of other tokens",
+            f"{key}: has {difference}, so its log-probabilities are of other tokens",
             remedy="use a model with the tokenizer of model.name, for example another run of it",
         )
 

@@ -157,11 +157,11 @@ class EvaluatingTrainer(Trainer):
                 self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
             else:
                 metrics = super().evaluate(*args, **options)
-        wanted = self.args.metric_for_best_model
-        if self.is_in_train and wanted is not None and f"eval_{wanted.removeprefix('eval_')}" not in metrics:
+        metric = self.args.metric_for_best_model
+        if self.is_in_train and metric is not None and f"eval_{metric.removeprefix('eval_')}" not in metrics:
             known = [name.removeprefix("eval_") for name, value in metrics.items() if isinstance(value, int | float)]
             raise UserError(
-                f"train.metric_for_best_model={wanted}: an evaluation has no such value.{did_you_mean(wanted, known)} "
+                f"train.metric_for_best_model={metric}: an evaluation has no such value.{did_you_mean(metric, known)} "
                 f"Expected one of {', '.join(known)}"
             )
         return metrics
@@ -175,8 +175,8 @@ class EvaluatingTrainer(Trainer):
         metric_key_prefix: str = "eval",
     ) -> Any:
         """Like transformers', with means over answer tokens instead of over batches, and with generated answers."""
-        wanted, only_loss = description == "Prediction" or self.compute_metrics, self.args.prediction_loss_only
-        generates = wanted and not (prediction_loss_only or only_loss)
+        predicting, only_loss = description == "Prediction" or self.compute_metrics, self.args.prediction_loss_only
+        generates = predicting and not (prediction_loss_only or only_loss)
         samples: list[EventSample] | None = getattr(dataloader, "samples", None)
         if generates and samples is None:
             raise UserError(
@@ -249,9 +249,9 @@ class EvaluatingTrainer(Trainer):
             return self._loader_of(sets[key], self.inputs.samples.get(key))
         if key is None or (isinstance(key, str) and not Path(key).suffix):
             named = [set_name for set_name in sets if set_name]
-            other = f", or the name of a set in eval_dataset: {', '.join(named)}" if named else ""
+            hint = f", or the name of a set in eval_dataset: {', '.join(named)}" if named else ""
             near = did_you_mean(str(key), named) if key else ""
-            raise UserError(f"{name}: got {key!r}; expected rows, or a file of them{other}.{near}")
+            raise UserError(f"{name}: got {key!r}; expected rows, or a file of them{hint}.{near}")
         if d2e.needs_reference:
             raise UserError(
                 f"{name}: d2e.prefer_reference={d2e.prefer_reference} is used before training, on the trainer's own "

@@ -92,10 +92,10 @@ def refuse_other_tokenizer(tokenizer: Any, name: str) -> None:
     if not name or not any(Path(name).glob("tokenizer*")):
         return
     both = (load_tokenizer(name)[0], tokenizer)
-    wanted, tokens = (each.get_vocab().items() - each.get_added_vocab().items() for each in both)
-    if wanted != tokens:
+    stored, tokens = (each.get_vocab().items() - each.get_added_vocab().items() for each in both)
+    if stored != tokens:
         raise UserError(
-            f"processing_class: another model's tokenizer; {len(wanted - tokens):,} of the {len(wanted):,} tokens of "
+            f"processing_class: another model's tokenizer; {len(stored - tokens):,} of the {len(stored):,} tokens of "
             f"the one in {name!r} have another id in it, or none",
             remedy="leave processing_class out, or give the model's own tokenizer",
         )

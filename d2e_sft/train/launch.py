@@ -81,10 +81,10 @@ def launch_command(
     ]  # fmt: skip
 
 
-def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
+def planned_processes(name: str, processes: int | None, machines: int | None) -> int:
     """Return the processes of a planned launch over all machines; this machine need not have accelerators for them."""
     check_launcher(name)
-    return (machines or 1) * _processes(wanted, 0 if wanted else accelerators())
+    return (machines or 1) * _processes(processes, 0 if processes else accelerators())
 
 
 def launch(command: Sequence[str]) -> int:
@@ -129,17 +129,17 @@ def check_launcher(name: str) -> None:
         )
 
 
-def _processes(wanted: int | None, accelerator_count: int) -> int:
-    if wanted is None and not accelerator_count:
+def _processes(processes: int | None, accelerator_count: int) -> int:
+    if processes is None and not accelerator_count:
         raise UserError(
             "--launch: needs a number of processes, as this machine has no accelerator", "add --processes N"
         )
-    if wanted is not None and accelerator_count and wanted > accelerator_count:
+    if processes is not None and accelerator_count and processes > accelerator_count:
         raise UserError(
-            f"--processes {wanted}: this machine has {accelerator_count} accelerators, and each process needs one",
+            f"--processes {processes}: this machine has {accelerator_count} accelerators, and each process needs one",
             remedy=f"use --processes {accelerator_count} or fewer",
         )
-    return wanted or accelerator_count
+    return processes or accelerator_count
 
 
 def _meeting_point(machines: Machines) -> list[str]:

@@ -38,12 +38,12 @@ def settle_recipe(recipe: Recipe, *, elsewhere: bool = False) -> None:
 
 def precision_for(recipe: Recipe) -> Precision:
     """Return the precision; with `train.bf16=null` bfloat16 if the device is fast in it, otherwise float32."""
-    wanted, cuda = recipe.train.precision, torch.cuda.is_available()
-    if wanted == "auto":
+    precision, cuda = recipe.train.precision, torch.cuda.is_available()
+    if precision == "auto":
         return "float32" if _only_float32() else automatic_dtype()
-    if wanted == "float32":
-        return wanted
-    half = wanted == "float16"
+    if precision == "float32":
+        return precision
+    half = precision == "float16"
     refused = {
         "this CUDA device has no bfloat16": not half and cuda and not has_bfloat16(cuda_only=True),
         "float16 needs CUDA": half and not cuda,
@@ -56,7 +56,7 @@ def precision_for(recipe: Recipe) -> Precision:
             if half:
                 key, remedy = "fp16", "dry-run it for a card (--gpu NAME), or use train.fp16=false"
             raise UserError(f"train.{key}=true: {reason}", f"{remedy} for float32")
-    return wanted
+    return precision
 
 
 def _only_float32() -> bool:

@@ -43,8 +43,8 @@ class StepActions(TrainerCallback):
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
         if state.is_world_process_zero:
             chosen = self.trainer.recipe.d2e.objective
-            others = ", ".join(name for name in OBJECTIVES if name != chosen)
-            say(filled(f"objective: {chosen}; others: {others} (d2e.objective=NAME)"))
+            alternatives = ", ".join(name for name in OBJECTIVES if name != chosen)
+            say(filled(f"objective: {chosen}; others: {alternatives} (d2e.objective=NAME)"))
             if is_own(chosen) and "imagined" in self.trainer.recipe.d2e.views and not self.trainer.recipe.d2e.debias:
                 say("  decoded plainly; if the function subtracts the imagined view, set d2e.debias=true")
             if state.global_step:
@@ -113,8 +113,10 @@ class LossLines(ProgressCallback):
         if "eval_loss" in logs:
             values = {name.removeprefix("eval_"): value for name, value in logs.items()}
             cells = _cells(values)
-            own = {name.removeprefix("eval_") for name in self.own}
-            cells |= {name: f"{values[name]:.4g}" for name in sorted(own - {*cells}) if _is_number(values.get(name))}
+            metrics = {name.removeprefix("eval_") for name in self.own}
+            cells |= {
+                name: f"{values[name]:.4g}" for name in sorted(metrics - {*cells}) if _is_number(values.get(name))
+            }
             shown = ", ".join(f"{name} {value}" for name, value in cells.items() if value)
             return [f"step {step:,}, held out: {shown}", *probed]
         if "loss" not in logs:

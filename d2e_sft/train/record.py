@@ -149,8 +149,8 @@ class RecordRun(TrainerCallback):
         settings, usual = adapter.to_dict(), type(adapter)().to_dict()
         keys = {name: settings[name] for name in LoraSection.model_fields if settings.get(name) is not None}
         keys |= {name: sorted(value) for name, value in keys.items() if isinstance(value, set)}
-        others = settings.keys() - LoraSection.model_fields.keys() - _OF_ANY_ADAPTER
-        self.left_out = [f"peft_config.{name}" for name in sorted(others) if settings[name] != usual.get(name)]
+        unsupported = settings.keys() - LoraSection.model_fields.keys() - _OF_ANY_ADAPTER
+        self.left_out = [f"peft_config.{name}" for name in sorted(unsupported) if settings[name] != usual.get(name)]
         try:
             return LoraSection.model_validate(keys)
         except ValidationError as error:
@@ -170,8 +170,8 @@ class RecordRun(TrainerCallback):
             cap = f" (data.max_probe_samples={limit})" if limit is not None else ""
             lines.append(f"probe: {len(self.probe)} samples of {recipe.data.probe}{cap}")
         read = [] if inputs.training is None else inputs.training.samples
-        if other := tags_of_another(taggers([*read, *(self.probe or ())]), recipe.model.name):
-            warn(other)
+        if warning := tags_of_another(taggers([*read, *(self.probe or ())]), recipe.model.name):
+            warn(warning)
         reference = f"reference: {recipe.d2e.other_model}; " if recipe.d2e.other_model else ""
         lines.append(
             f"{reference}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch "

@@ -84,9 +84,9 @@ def encode_samples(
             longest = max(longest, encoded.longest)
     too_long = result.dropped
     if too_long and overlong != "drop" and refuse:
-        what = "even without context" if overlong == "truncate_context" else "in their longest view"
+        condition = "even without context" if overlong == "truncate_context" else "in their longest view"
         raise UserError(
-            f"{len(too_long)} of {len(samples)} samples exceed data.max_length={max_length} tokens {what} "
+            f"{len(too_long)} of {len(samples)} samples exceed data.max_length={max_length} tokens {condition} "
             f"(the longest has {longest}; the first is {too_long[0].id!r} of {too_long[0].dataset!r})",
             remedy=f"raise data.max_length to {longest}, or set data.overlong=drop or data.overlong=truncate_context",
         )
@@ -144,7 +144,7 @@ def encode_rows(
             max_length=data.max_length,
             overlong=data.overlong,
             refuse=refuse,
-            progress=lambda given: Progress(given, desc="tokenising", unit="sample", disable=not progress),
+            progress=lambda items: Progress(items, desc="tokenising", unit="sample", disable=not progress),
         )
     except UserError as error:
         raise UserError(f"{name}: {error.message}", error.remedy) from None
@@ -173,7 +173,7 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     if split == "training" and (balance := Balance.of(data.balance, subsets)) is not None:
         lines.append(f"  {balance.describe()}")
     lines += _unrefined_lines([item.prompts for item in rows.kept], custom=is_own(recipe.d2e.objective))
-    lines += [f"  {count} {what}" for what, count in counts.items() if count]
+    lines += [f"  {count} {reason}" for reason, count in counts.items() if count]
     return lines + _pair_lines(recipe, rows)
 
 

@@ -165,11 +165,11 @@ class StepGuard(TrainerCallback):
             # Losses as text: JSON has no NaN.
             content = {"step": step, "weight": weight, "losses": [str(loss) for loss, _ in losses], "samples": samples}
             write_json(run / NON_FINITE_FILE, content)
-        what = f"the weight {weight} became NaN or infinite" if weight else f"the loss became {losses[0][0]}"
+        problem = f"the weight {weight} became NaN or infinite" if weight else f"the loss became {losses[0][0]}"
         more = f" and {len(samples) - _NAMED_SAMPLES} more" if len(samples) > _NAMED_SAMPLES else ""
         of = f", in a micro-batch of {', '.join(samples[:_NAMED_SAMPLES])}{more}" if samples else ""
         raise UserError(
-            f"{run}: {what} at step {step}{of}; this step is not saved (all samples: {NON_FINITE_FILE})",
+            f"{run}: {problem} at step {step}{of}; this step is not saved (all samples: {NON_FINITE_FILE})",
             remedy="check these samples, lower train.learning_rate or d2e.alpha, or train in float32. The last "
             "checkpoint is good; to continue from it with other data or another recipe: model.name=…/checkpoint-N",
         )

@@ -55,23 +55,23 @@ def read_all(recipe: Recipe) -> dict[str, Any]:
 def probe_samples(recipe: Recipe) -> list[EventSample]:
     """Return aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`."""
     file, limit = str(recipe.data.probe), recipe.data.max_probe_samples
-    each = None if limit is None else max(1, limit // len(PROBED))
-    return of_both_subsets(read_samples(file), f"data.probe={file}", each, recipe.train.seed)
+    per_subset = None if limit is None else max(1, limit // len(PROBED))
+    return of_both_subsets(read_samples(file), f"data.probe={file}", per_subset, recipe.train.seed)
 
 
 def of_both_subsets(
-    samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
+    samples: Sequence[EventSample], name: str, per_subset: int | None = None, seed: int = 0
 ) -> list[EventSample]:
-    """Return the aligned samples, then the conflict ones, at most `each` per subset, drawn with the seed."""
+    """Return the aligned samples, then the conflict ones, at most `per_subset` each, drawn with the seed."""
     by_subset = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
     for subset, of_subset in by_subset.items():
         if not of_subset:
-            there = sorted({str(sample.subset) for sample in samples})
+            subsets = sorted({str(sample.subset) for sample in samples})
             raise UserError(
-                f"{name}: no sample's subset is {subset!r}; its samples have {', '.join(there)}",
+                f"{name}: no sample's subset is {subset!r}; its samples have {', '.join(subsets)}",
                 remedy="name a file with both, such as the test rows of `d2e data build --datasets habit`",
             )
-    return [sample for of_subset in by_subset.values() for sample in choose_samples(of_subset, each, seed)]
+    return [sample for of_subset in by_subset.values() for sample in choose_samples(of_subset, per_subset, seed)]
 
 
 def probe_groups(samples: Sequence[EventSample]) -> list[str]:
@@ -133,15 +133,17 @@ class Balance:
         by_subset: dict[str, list[int]] = {"conflict": [], "aligned": [], "": []}
         for number, row in enumerate(rows):
             by_subset.get(str(row.get("subset")), by_subset[""]).append(number)
-        conflict, aligned, others = by_subset.values()
+        conflict, aligned, untagged = by_subset.values()
         tagged, remedy = len(conflict) + len(aligned), "leave data.balance out"
         if not conflict or not aligned:
-            problem = f"each tagged row ({tagged} of {tagged + len(others)}) is {'aligned' if aligned else 'conflict'}"
+            problem = (
+                f"each tagged row ({tagged} of {tagged + len(untagged)}) is {'aligned' if aligned else 'conflict'}"
+            )
             if not tagged:
-                problem = f"none of the {len(others)} rows has the subset aligned or conflict"
+                problem = f"none of the {len(untagged)} rows has the subset aligned or conflict"
                 remedy = f"tag the rows (d2e data tag), or {remedy}"
             raise UserError(f"{name}: {problem}; data.balance={share:g} needs rows of both subsets", remedy)
-        return cls(conflict, aligned, others, min(max(1, round(share * tagged)), tagged - 1))
+        return cls(conflict, aligned, untagged, min(max(1, round(share * tagged)), tagged - 1))
 
     def drawn(self, permuted: Callable[[int], list[int]]) -> list[int]:
         """Return the rows of an epoch, in no particular order: as many as there are, other rows once.

@@ -93,7 +93,9 @@ def _read(spec: OwnSpec, job: Job) -> dict[Split, Samples]:
     result: dict[Split, Samples] = {}
     for split in (split for split in spec.files if split in job.files):
         raw = job.input(split)
-        raw.suggest = partial(nearest_columns, spec.format, given=spec.columns.model_dump(), by_turns=spec.by_turns)
+        raw.suggest = partial(
+            nearest_columns, spec.format, column_of=spec.columns.model_dump(), by_turns=spec.by_turns
+        )
         parser = RowParser(spec, raw)
         rows = SplitRows(parser.read(), rewritten=parser.rewritten)
         result |= _draw(parser, job, rows) if split == "train" and spec.shares else {split: rows}

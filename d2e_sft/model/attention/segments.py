@@ -123,7 +123,7 @@ class _BranchFlash(torch.autograd.Function):
             to_key[:, :, k] += dk
             to_value[:, :, k] += dv
         if ctx.repeats > 1:
-            to_key, to_value = (one.unflatten(1, (-1, ctx.repeats)).sum(dim=2) for one in (to_key, to_value))
+            to_key, to_value = (grad.unflatten(1, (-1, ctx.repeats)).sum(dim=2) for grad in (to_key, to_value))
         return to_query.to(query.dtype), to_key.to(key.dtype), to_value.to(value.dtype), None, None
 
 

@@ -75,8 +75,8 @@ def _not_here(name: str, address: str, problem: str) -> UserError:
     why = f"{address} does not answer ({problem})" if problem else f"{_OFFLINE} is set, so the Hub is not asked"
     connect = f"check the network, or set HF_ENDPOINT to a mirror ({_OFFLINE}=1 leaves the question out)"
     connect = connect if problem else f"unset {_OFFLINE}"
-    other = f"install the package ({INSTALL_BUILTIN})" if name == BUILTIN else f"use a folder or {offer_builtin()}"
-    return UserError(f"model {name!r}: {why}, and its cache here lacks the model", f"{connect}; or {other}")
+    remedy = f"install the package ({INSTALL_BUILTIN})" if name == BUILTIN else f"use a folder or {offer_builtin()}"
+    return UserError(f"model {name!r}: {why}, and its cache here lacks the model", f"{connect}; or {remedy}")
 
 
 def why_silent(addresses: Iterable[str], seconds: float) -> dict[str, str]:

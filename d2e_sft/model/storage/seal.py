@@ -90,16 +90,16 @@ def damage(folder: Path, *, cached: bool) -> str | None:
     if unlisted:
         return f"{unlisted[0]} is not listed in {SEAL_FILE}"
     # Sizes first: most damage is a truncated file, and comparing sizes takes no time.
-    for name, one in expected.items():
+    for name, file_sum in expected.items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
-        if path.stat().st_size != one.bytes:
-            return f"{name} has {path.stat().st_size:,} bytes; expected {one.bytes:,}"
-    found = _sums([folder / name for name in expected], cached=cached)
-    for (name, one), now in zip(expected.items(), found, strict=True):
-        if now != one:
-            return f"{name} {_difference(one, now)}"
+        if path.stat().st_size != file_sum.bytes:
+            return f"{name} has {path.stat().st_size:,} bytes; expected {file_sum.bytes:,}"
+    sums = _sums([folder / name for name in expected], cached=cached)
+    for (name, file_sum), now in zip(expected.items(), sums, strict=True):
+        if now != file_sum:
+            return f"{name} {_difference(file_sum, now)}"
     return None
 
 

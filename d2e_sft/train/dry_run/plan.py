@@ -143,15 +143,17 @@ class Plan:
             bar.update()
             return seconds
 
-        first, *others = [*self.batches, *self.batches][:4]
+        first, *batches = [*self.batches, *self.batches][:4]
         run(first)  # a warm-up
-        found = list[tuple[float, float]]()
-        for batch in others:
-            found.append(run(batch))
-            if len(found) > 1 and sum(seconds for seconds, _ in found) > _ENOUGH_S:
+        timings = list[tuple[float, float]]()
+        for batch in batches:
+            timings.append(run(batch))
+            if len(timings) > 1 and sum(seconds for seconds, _ in timings) > _ENOUGH_S:
                 break
-        per_token = min(one / batch["input_ids"].numel() for (one, _), batch in zip(found, others, strict=False))
-        slowed = sum(clock for _, clock in found) / sum(seconds for seconds, _ in found)
+        per_token = min(
+            seconds / batch["input_ids"].numel() for (seconds, _), batch in zip(timings, batches, strict=False)
+        )
+        slowed = sum(clock for _, clock in timings) / sum(seconds for seconds, _ in timings)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, fused=True)
 
@@ -165,7 +167,7 @@ class Plan:
         peak = None if memory is None else int(memory.peak_mb() * 2**20)
         if peak is not None and device.type == "cpu":  # the process held them before
             peak += sum(tensor.untyped_storage().nbytes() for tensor in (*model.parameters(), *model.buffers()))
-        return Speed(per_token * self.average_tokens[0], per_step, len(found), slowed, peak)
+        return Speed(per_token * self.average_tokens[0], per_step, len(timings), slowed, peak)
 
 
 def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> DrawnSamples:

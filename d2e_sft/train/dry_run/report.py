@@ -100,12 +100,12 @@ def _sample_lines(plan: Plan) -> list[str]:
         of = f"{neutral:,} of {len(samples):,} rows, which are not about events"
         lines.append(f"wording: the prompt set {NEUTRAL} instead of {DEFAULT} in {of}")
     by_length = sorted(range(len(kept)), key=lambda i: kept[i].longest)
-    for which, i in (("first", 0), ("of middle length", by_length[len(kept) // 2]), ("longest", by_length[-1])):
-        lines += [*render_example(which, samples[i], kept[i], plan.loaded.tokenizer), ""]
+    for title, i in (("first", 0), ("of middle length", by_length[len(kept) // 2]), ("longest", by_length[-1])):
+        lines += [*render_example(title, samples[i], kept[i], plan.loaded.tokenizer), ""]
     return lines[:-1]
 
 
-def render_example(which: str, sample: EventSample, encoded: EncodedSample, tokenizer: Any) -> Iterator[str]:
+def render_example(title: str, sample: EventSample, encoded: EncodedSample, tokenizer: Any) -> Iterator[str]:
     """A sample as lines: each view's tokens decoded, special tokens too, and what of them is trained on."""
 
     def marked(mark: str, ids: list[int]) -> Iterator[str]:
@@ -113,7 +113,7 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
         for line in text.split("\n"):
             yield f"{mark}{line}" if len(mark + line) <= terminal_width() else filled(line, lead=mark)
 
-    yield f"{which}: {sample.id} ({sample.dataset}, {sample.format})"
+    yield f"{title}: {sample.id} ({sample.dataset}, {sample.format})"
     sequences = [[*prompt, *encoded.answer] for prompt in encoded.prompts.values()]
     if len(sequences) > 1:
         shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*sequences, strict=False)))
