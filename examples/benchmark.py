@@ -51,7 +51,7 @@ class Statements(LabelBenchmark[Statement]):
         found = _ANSWER.findall(reply)
         return found[-1].lower() if found else None
 
-    def groups(self, asked: Sequence[Statement]) -> Mapping[str, Sequence[Statement]]:
+    def groups(self, questions: Sequence[Statement]) -> Mapping[str, Sequence[Statement]]:
         """Return the questions by length of passage; each group gets an accuracy of its own."""
-        short = [question for question in asked if len(question.passage.split()) < 50]
-        return {"short": short, "long": [question for question in asked if question not in short]}
+        short = [question for question in questions if len(question.passage.split()) < 50]
+        return {"short": short, "long": [question for question in questions if question not in short]}

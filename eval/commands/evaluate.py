@@ -120,7 +120,7 @@ def evaluate(
             [(decoder, run)] = passes
             asked_how = EvalOptions(**options, decoder=decoder)
             _, result, folder = evaluate_system(
-                model, load_benchmark(system), run=run, data=data, given=given, options=asked_how
+                model, load_benchmark(system), run=run, data=data, settings=given, options=asked_how
             )
             if is_main:
                 click.echo("\n\n".join(table.terminal() for table in result.tables))

@@ -72,19 +72,19 @@ class Demonstrations:
 
 def load_demonstrations(
     benchmark: BenchmarkFile,
-    asked: Sequence[EventSample],
+    samples: Sequence[EventSample],
     tests: Sequence[EventSample],
     *,
-    given: Path | None,
+    path: Path | None,
     seed: int,
 ) -> Demonstrations:
     """Choose the demonstrations of every group; UserError if no training rows were found, or too few for a group.
 
-    Rows with the context and question of one of the `tests`, every row of the benchmark, are not shown. `given` is a
+    Rows with the context and question of one of the `tests`, every row of the benchmark, are not shown. `path` is a
     file or folder of training rows. None means the benchmark's own training split, else the instruction set next to it
     or in `data`.
     """
-    file = _locate(benchmark, given)
+    file = _locate(benchmark, path)
     rows = [row for row in read_samples(file) if row.split == "train"]
     if not rows:
         raise UserError(f"{file}: has no row of split train; expected training rows", "give others: --demonstrations")
@@ -94,7 +94,7 @@ def load_demonstrations(
     sources: dict[GroupKey, str] = {}
     # Groups in order of appearance, with their datasets: a suite may merge several.
     datasets: dict[GroupKey, set[str]] = defaultdict(set)
-    for sample in asked:
+    for sample in samples:
         source = sample.meta.get("source_dataset")
         names = {sample.dataset, source} if isinstance(source, str) else {sample.dataset}
         datasets[sample.dataset, sample.relation, sample.format] |= names
@@ -103,18 +103,18 @@ def load_demonstrations(
     return Demonstrations(file, sha256_of(file), groups, sources)
 
 
-def _locate(benchmark: BenchmarkFile, given: Path | None) -> Path:
-    if given is not None:
-        file = rows_file(given, "train") if given.is_dir() else given
+def _locate(benchmark: BenchmarkFile, path: Path | None) -> Path:
+    if path is not None:
+        file = rows_file(path, "train") if path.is_dir() else path
         if file is None or not file.is_file():
             raise UserError(
-                f"--demonstrations {given}: neither a file nor a folder with train.parquet or train.jsonl",
+                f"--demonstrations {path}: neither a file nor a folder with train.parquet or train.jsonl",
                 "give a folder written by `d2e data build`, or a file",
             )
         return file
     default = DATA_ROOT / INSTRUCTION_SET
     folders = list(dict.fromkeys([benchmark.file.parent, benchmark.file.parent.parent / INSTRUCTION_SET, default]))
-    file = next((found for folder in folders if (found := rows_file(folder, "train"))), None)
+    file = next((candidate for folder in folders if (candidate := rows_file(folder, "train"))), None)
     if file is None:
         raise UserError(
             f"setting few_shot: no training rows to show in {', '.join(map(str, folders))}",

@@ -55,7 +55,7 @@ def evaluate_model(
     rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=without_options)
     wording, shown = load_prompt_set(config.prompt_set, config.form).in_setting(options.setting), None
     if options.setting == "few_shot":
-        shown = load_demonstrations(benchmark, chosen, samples, given=options.demonstrations, seed=options.seed)
+        shown = load_demonstrations(benchmark, chosen, samples, path=options.demonstrations, seed=options.seed)
         wording = wording.in_setting(options.setting, shown.of)
     subset = f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None
     about = {
@@ -67,11 +67,11 @@ def evaluate_model(
     variants = (options.setting, config.form, options.answer)
     name = "-".join([benchmark.name, *(part for part in variants if part not in ("zero_shot", "chat", "generate"))])
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
-    asked = EvaluatedModel(model, config, join_processes(config.engine), load)
-    evaluation = RowEvaluation(asked, benchmark, rows, task, files, shown)
-    asked.processes.broadcast_from_main(evaluation.warn)
-    record = run_pass(task, files, asked).record
-    return asked.processes.broadcast_from_main(lambda: evaluation.score(record))
+    evaluated = EvaluatedModel(model, config, join_processes(config.engine), load)
+    evaluation = RowEvaluation(evaluated, benchmark, rows, task, files, shown)
+    evaluated.processes.broadcast_from_main(evaluation.warn)
+    record = run_pass(task, files, evaluated).record
+    return evaluated.processes.broadcast_from_main(lambda: evaluation.score(record))
 
 
 def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, about: dict[str, Any]) -> SampleTask:
@@ -115,7 +115,7 @@ def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, about
 class RowEvaluation:
     """A model on a benchmark: what is decided before a model is loaded; few-shot prompts show `demonstrations`."""
 
-    asked: EvaluatedModel
+    evaluated: EvaluatedModel
     benchmark: BenchmarkFile
     rows: BenchmarkRows
     task: SampleTask
@@ -128,8 +128,8 @@ class RowEvaluation:
 
     def warn(self) -> None:
         """Warn of options that have no effect, and of what makes the scores less than they seem."""
-        asked, benchmark, rows, chosen = self.asked, self.benchmark, self.rows, len(self.rows.chosen)
-        warn_of_idle_options(asked.model, asked.config)
+        evaluated, benchmark, rows, chosen = self.evaluated, self.benchmark, self.rows, len(self.rows.chosen)
+        warn_of_idle_options(evaluated.model, evaluated.config)
         if benchmark.lacking:
             warn(f"{benchmark.file.parent} is incomplete, without {', '.join(benchmark.lacking)}")
         warn_if_changed(benchmark.file, rows.sha256)
@@ -144,15 +144,15 @@ class RowEvaluation:
                 f"{several} of {chosen} samples have several correct options (mcq); the answer is the likeliest "
                 "option, and acc is whether it is one of them"
             )
-        if self.empty_contexts and asked.config.decoding.needs_imagined:
+        if self.empty_contexts and evaluated.config.decoding.needs_imagined:
             warn(f"{self.empty_contexts} of {chosen} samples have no context and are decoded plainly")
-        if other := tags_of_another(taggers(rows.chosen), asked.model):
-            warn(other)
+        if warning := tags_of_another(taggers(rows.chosen), evaluated.model):
+            warn(warning)
 
     def score(self, record: dict[str, Any]) -> RunScores:
         files = self.files
         write_bad_rows(self.rows.bad, files.folder / BAD_ROWS_FILE)
-        scored = score_predictions(read_predictions(files.predictions), seed=self.asked.config.options.seed)
+        scored = score_predictions(read_predictions(files.predictions), seed=self.evaluated.config.options.seed)
         parts = {name: getattr(scored, name) for name in scored.model_fields_set}
         scores = RunScores(**self._facts(record), **parts)
         if files.stem == WITH_CONTEXT:
@@ -161,14 +161,14 @@ class RowEvaluation:
 
     def _facts(self, record: dict[str, Any]) -> dict[str, Any]:
         """What was decoded and how, by the fields of `EvaluationFacts`."""
-        config, rows, benchmark, shown = self.asked.config, self.rows, self.benchmark, self.demonstrations
+        config, rows, benchmark, shown = self.evaluated.config, self.rows, self.benchmark, self.demonstrations
         options, decoding, likelihood = config.options, config.decoding, self.task.likelihood
         scored = {"answer": options.answer, "normalise": options.normalise, "without_options": rows.without_options}
         subset = {"per_group": config.max_samples, "seed": options.seed, "of": len(rows.all)}
         name, tagged_by = self.files.folder.name, taggers(rows.chosen)
         recorded = ("engine", "engine_counts", "truncated", "resumed", "seconds", "environment")
         return {
-            "model": self.asked.model,
+            "model": self.evaluated.model,
             **(scored if likelihood else {}),
             **decoding.record(),
             "setting": options.setting,

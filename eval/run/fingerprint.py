@@ -65,8 +65,8 @@ def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, comp
         if (companion and key in _DIFFERS_BETWEEN_PASSES) or key in _REPORTED_AS.values():
             continue
         if before.get(key) != now.get(key):
-            other = _REPORTED_AS.get(key, key)
-            shown = other if other in before and before[other] != now.get(other) else key
+            reported = _REPORTED_AS.get(key, key)
+            shown = reported if reported in before and before[reported] != now.get(reported) else key
             name = _NAMES.get(key, f"--{key.replace('_', '-')}")
             changed.append(f"{name}: {_shown(before.get(shown))} → {_shown(now.get(shown))}")
     if changed:

@@ -89,9 +89,9 @@ def tagged_by_questions(
 ) -> tuple[list[EventSample], dict[str, Any]]:
     """Return the rows tagged with what their questions predict and how sure that is, and the tag."""
     habits, tag = list[Habit](), {"by": "questions", "threshold": threshold}
-    for row, (said, sure) in zip(rows, guesses, strict=True):
-        right = any(is_same_answer(said, answer) for answer in row.answers)
-        habits.append(relate(row, [said], sure, threshold, right=right) if said else Habit([], None, "unknown"))
+    for row, (guess, sure) in zip(rows, guesses, strict=True):
+        right = any(is_same_answer(guess, answer) for answer in row.answers)
+        habits.append(relate(row, [guess], sure, threshold, right=right) if guess else Habit([], None, "unknown"))
     return with_habits(rows, habits, tag), tag
 
 
@@ -119,11 +119,11 @@ class ClosedBook:
                 remedy="drop --confidence, or ask the model here: --engine transformers or vllm",
             )
         self._wording = load_prompt_set(config.prompt_set, config.form)
-        self._asked = EvaluatedModel(model, config, join_processes(config.engine))
+        self._evaluated = EvaluatedModel(model, config, join_processes(config.engine))
 
     def describe(self) -> dict[str, Any]:
-        asked = {"prompt_set": self._wording.name, "form": self._asked.config.form, "shots": self.rule.shots}
-        return {"model": self.model, "identity": self._asked.identity, **self._measure, **asked}
+        settings = {"prompt_set": self._wording.name, "form": self._evaluated.config.form, "shots": self.rule.shots}
+        return {"model": self.model, "identity": self._evaluated.identity, **self._measure, **settings}
 
     @property
     def _measure(self) -> dict[str, Any]:
@@ -144,14 +144,14 @@ class ClosedBook:
         for sample in samples:
             words = [len(answer.split()) for answer in sample.answers]
             longest[sample.dataset] = max(longest[sample.dataset], *words)
-        found: dict[int, Habit] = {}
+        by_place: dict[int, Habit] = {}
         for chats in (False, True):  # a conversation has a wording of its own, and shows no other rows
             places = [place for place, sample in enumerate(samples) if (sample.format == "chat") == chats]
-            asked = by([samples[place] for place in places], wording if chats else few)
-            for place, (prediction, confidence) in zip(places, asked, strict=True):
+            predicted = by([samples[place] for place in places], wording if chats else few)
+            for place, (prediction, confidence) in zip(places, predicted, strict=True):
                 most = longest[samples[place].dataset]
-                found[place] = _habit(samples[place], prediction, confidence, self.rule.threshold, most)
-        return [found[place] for place in range(len(samples))]
+                by_place[place] = _habit(samples[place], prediction, confidence, self.rule.threshold, most)
+        return [by_place[place] for place in range(len(samples))]
 
     def _ask(
         self, samples: Sequence[EventSample], wording: PromptSet, *, likelihood: bool = False, **draw: Any
@@ -163,15 +163,15 @@ class ClosedBook:
         """
         if not samples:
             return []
-        asked, processes = self._asked, self._asked.processes
-        decoding = replace(asked.config.decoding, **draw)
+        evaluated, processes = self._evaluated, self._evaluated.processes
+        decoding = replace(evaluated.config.decoding, **draw)
         how: Any = {"likelihood": likelihood, "without_context": True}
         task = sample_task(samples, wording, decoding, **how)
         digests = []
         for sample, chat in zip(samples, task.conversations, strict=True):
             responses = [wording.response(sample.model_copy(update={"answers": [text]})) for text in chat.options]
             digests.append(_digest([chat.imagined, *wording.stops, *([responses] if likelihood else [])]))
-        folder = cache_dir() / "closed-book" / _digest(fingerprint_of(task, asked.identity, asked.config))[:16]
+        folder = cache_dir() / "closed-book" / _digest(fingerprint_of(task, evaluated.identity, evaluated.config))[:16]
         kept = processes.broadcast_from_main(lambda: _kept_answers(folder))
         if processes.is_main and (before := sum(digest in kept for digest in digests)):
             print(f"asked before: {before:,} of {len(digests):,} questions", file=sys.stderr)
@@ -181,7 +181,7 @@ class ClosedBook:
             new = sample_task(list(missing.values()), wording, decoding, **how)
             about = {"prompts": f"sha256 {_digest(names)}"}
             left = _ClosedBookTask(**{**vars(new), "name": self.model, "about": about}, digests=names)
-            finished = run_pass(left, PassFiles(folder, _digest(names)[:16]), asked)
+            finished = run_pass(left, PassFiles(folder, _digest(names)[:16]), evaluated)
             kept |= dict(zip(names, finished.answers, strict=True))
         return [kept[digest] for digest in digests]
 
@@ -192,14 +192,14 @@ class ClosedBook:
 
     def _of_options(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         """The likeliest option, and its share of the probability above chance."""
-        found: Found = []
+        predicted: Found = []
         for sample, answer in zip(samples, self._ask(samples, wording, likelihood=True), strict=True):
             scores, chance = answer.scores or [], 1 / len(sample.candidates)
             best = max(logprob for logprob, _ in scores)
             share = 1 / sum(math.exp(logprob - best) for logprob, _ in scores)
             confidence = (share - chance) / (1 - chance) if chance < 1 else 1.0
-            found.append((score_likelihoods(sample, scores, wording, "none"), confidence))
-        return found
+            predicted.append((score_likelihoods(sample, scores, wording, "none"), confidence))
+        return predicted
 
     def _of_texts(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         """The greedy answer, and the mean probability of its tokens."""
@@ -209,23 +209,23 @@ class ClosedBook:
         with_answers = [
             samples[place].model_copy(update={"answers": [" ".join(read[place].answer)]}) for place in answered
         ]
-        found: Found = [(prediction, None) for prediction in read]
+        predicted: Found = [(prediction, None) for prediction in read]
         for place, answer in zip(answered, self._ask(with_answers, wording, likelihood=True), strict=True):
             [(logprob, tokens)] = answer.scores or []
-            found[place] = (read[place], math.exp(logprob / tokens))
-        return found
+            predicted[place] = (read[place], math.exp(logprob / tokens))
+        return predicted
 
     def _by_agreement(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         """The most frequent answer among several draws, and its share."""
         draws = [self._ask(samples, wording, temperature=_TEMPERATURE, seed=seed) for seed in range(self._draws)]
-        found: Found = []
+        predicted: Found = []
         for place, sample in enumerate(samples):
             read = [_read(sample, draw[place].output, wording) for draw in draws]
             counts = Counter(key for prediction in read if (key := _key(prediction)))
             most, count = counts.most_common(1)[0] if counts else ("", 0)
             chosen = next(prediction for prediction in read if _key(prediction) == most)
-            found.append((chosen, count / len(draws) if counts else None))
-        return found
+            predicted.append((chosen, count / len(draws) if counts else None))
+        return predicted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,14 +304,14 @@ def relate(sample: EventSample, answers: list[str], confidence: float, threshold
     """Return an answer without the context as the sample's habit, with how the context relates to it."""
     rounded = round(confidence, 4)
     sure = rounded >= threshold
-    said, is_text = " ".join(answers), sample.format == "qa"
-    if right or (is_text and any(contains(said, gold) for gold in sample.answers)):
-        if is_text and not any(is_same_answer(said, g) or contains(said, g, signs=True) for g in sample.answers):
+    answer, is_text = " ".join(answers), sample.format == "qa"
+    if right or (is_text and any(contains(answer, gold) for gold in sample.answers)):
+        if is_text and not any(is_same_answer(answer, g) or contains(answer, g, signs=True) for g in sample.answers):
             return Habit(answers, rounded, "unknown")  # `-5` for `5`: not the same, and exact match cannot tell
         # In the words of the row, so that the habit equals an accepted answer.
         return Habit(list(sample.answers), rounded, "aligned" if sure else "unknown")
     # A part of an accepted answer need not contradict it.
-    part = not sample.candidates and any(contains(gold, said) for gold in sample.answers)
+    part = not sample.candidates and any(contains(gold, answer) for gold in sample.answers)
     return Habit(answers, rounded, "conflict" if sure and not part else "unknown")
 
 

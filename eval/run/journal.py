@@ -59,8 +59,8 @@ class PassFiles:
         return self.folder / (f"{self.stem}.partial.{process}.jsonl" if process else f"{self.stem}.partial.jsonl")
 
     def partials(self) -> list[Path]:
-        others = self.folder.glob(f"{self.stem}.partial.*.jsonl")
-        numbered = [path for path in others if path.name.split(".")[-2].isdecimal()]
+        paths = self.folder.glob(f"{self.stem}.partial.*.jsonl")
+        numbered = [path for path in paths if path.name.split(".")[-2].isdecimal()]
         return [path for path in (self.partial(), *sorted(numbered)) if path.is_file()]
 
     def finished(self) -> list[Path]:
@@ -215,10 +215,10 @@ def _stale_companion(files: PassFiles, fingerprint: Fingerprint, *, overwrite: b
     companion = PassFiles(files.folder, stems[files.stem])
     try:
         record = read_record(companion) if companion.predictions.is_file() else None
-        others = [record["fingerprint"]] if record is not None else []
-        others += [session.fingerprint for session in read_journals(companion, sys.maxsize).sessions]
-        for other in others:
-            check_fingerprint(other, fingerprint, companion.predictions, companion=True)
+        fingerprints = [record["fingerprint"]] if record is not None else []
+        fingerprints += [session.fingerprint for session in read_journals(companion, sys.maxsize).sessions]
+        for earlier in fingerprints:
+            check_fingerprint(earlier, fingerprint, companion.predictions, companion=True)
     except UserError:
         if not overwrite:
             raise

@@ -187,10 +187,10 @@ Conflict = tuple[bool, str, str, str, Mapping[str, object]]
 
 def refuse_conflicts(conflicts: Iterable[Conflict]) -> None:
     """Raise UserError for the first option that is given together with one that rules it out."""
-    for applies, other, reason, remedy, flags in conflicts:
+    for applies, conflicting, reason, remedy, flags in conflicts:
         for flag, is_given in flags.items():
             if applies and is_given:
-                raise UserError(f"{flag} with {other}: {reason}", remedy)
+                raise UserError(f"{flag} with {conflicting}: {reason}", remedy)
 
 
 def _conflicts(model: str, options: EvalOptions, engine: str, decoding: DecodingConfig) -> list[Conflict]:
@@ -204,7 +204,7 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
     cut_off = "an option with a token below the cut-off would have no probability at all; expected 0"
     vllm_only = "vLLM only gives the log-probabilities of its own distribution; expected plain decoding"
     both = "it contrasts the prompts with and without context, and the former are left out; expected plain"
-    here, drop_one = "drop it, or decode the model here: --engine transformers or vllm", "drop one of the two"
+    locally, drop_one = "drop it, or decode the model here: --engine transformers or vllm", "drop one of the two"
     cut = {f"--plausibility {plausibility:g}": plausibility > 0}
     of_contrast = {f"--alpha {alpha}": alpha, f"--decoder {decoder}": contrast, **cut}
     of_generation = {
@@ -217,7 +217,7 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
     in_process = "add --decoder plain, or score in process: --engine transformers"
     vllm = f"--engine vllm, decoded {describe(decoding.record())}"
     return [
-        (endpoint, "--engine openai", plainly, here, of_contrast),
+        (endpoint, "--engine openai", plainly, locally, of_contrast),
         (endpoint, "--engine openai", hidden, refusing, {f"--overlong {overlong}": overlong != "error"}),
         (likelihood, "--answer likelihood", scored, drop_one, of_generation),
         (likelihood, "--answer likelihood", cut_off, drop_one, cut),

@@ -62,7 +62,7 @@ class FinishedPass:
     record: dict[str, Any]
 
 
-def run_pass(task: Task, files: PassFiles, asked: EvaluatedModel) -> FinishedPass:
+def run_pass(task: Task, files: PassFiles, model: EvaluatedModel) -> FinishedPass:
     """Decode what earlier sessions have not, and write the finished file, a line per prompt, and its record.
 
     Every process decodes its share and returns the same; the main one looks for earlier answers and writes. The
@@ -71,10 +71,10 @@ def run_pass(task: Task, files: PassFiles, asked: EvaluatedModel) -> FinishedPas
     UserError for answers of another model or with other options, a damaged file, or an engine that stopped; the
     answers so far are kept.
     """
-    processes, options, count = asked.processes, asked.config.options, len(task.conversations)
+    processes, options, count = model.processes, model.config.options, len(task.conversations)
 
     def look_back() -> tuple[Fingerprint, Earlier]:
-        now, how = fingerprint_of(task, asked.identity, asked.config), (options.overwrite, options.accept_edited)
+        now, how = fingerprint_of(task, model.identity, model.config), (options.overwrite, options.accept_edited)
         return now, find_earlier(files, now, task.keys, *how)
 
     with file_lock(
@@ -85,17 +85,17 @@ def run_pass(task: Task, files: PassFiles, asked: EvaluatedModel) -> FinishedPas
             earlier.report(files, count)
         session: dict[str, Any] = {}
         if len(earlier.answers) < count:
-            session = _decode_missing(task, files, asked, fingerprint, earlier)
+            session = _decode_missing(task, files, model, fingerprint, earlier)
         else:
             processes.broadcast_from_main(lambda: earlier.remove_stale(files.folder))
         return processes.broadcast_from_main(lambda: _finish(task, files, _gather(task, files, earlier, session)))
 
 
 def _decode_missing(
-    task: Task, files: PassFiles, asked: EvaluatedModel, fingerprint: Fingerprint, earlier: Earlier
+    task: Task, files: PassFiles, model: EvaluatedModel, fingerprint: Fingerprint, earlier: Earlier
 ) -> dict[str, Any]:
     """Decode this process's share of what is left; returns what the record says of this session."""
-    processes, engine = asked.processes, asked.engine
+    processes, engine = model.processes, model.engine
     pairs = engine.prepare(task)
     environment = {"d2e_sft": d2e_sft.__version__, **engine.environment(), "processes": processes.count}
     processes.broadcast_from_main(lambda: earlier.remove_stale(files.folder))

@@ -68,10 +68,12 @@ def predict(
     # Independent of the samples' file and description.
     digest = hashlib.sha256(b"".join(sample.model_dump_json().encode() + b"\n" for sample in samples)).hexdigest()
     task = row_task(list(samples), wording, config, {"bench": f"sha256 {digest}, {len(samples)} rows"})
-    asked = EvaluatedModel(model, config, join_processes(config.engine))
-    asked.processes.broadcast_from_main(lambda: warn_of_idle_options(model, config))
-    record = run_pass(task, files, asked).record
-    return asked.processes.broadcast_from_main(lambda: _write(read_predictions(files.predictions), bad, out, record))
+    evaluated = EvaluatedModel(model, config, join_processes(config.engine))
+    evaluated.processes.broadcast_from_main(lambda: warn_of_idle_options(model, config))
+    record = run_pass(task, files, evaluated).record
+    return evaluated.processes.broadcast_from_main(
+        lambda: _write(read_predictions(files.predictions), bad, out, record)
+    )
 
 
 def trained_relation(model: str) -> Relation:
@@ -99,8 +101,8 @@ def check_ending(out: Path) -> None:
 def _check_out(out: Path, file: Path, files: PassFiles, options: EvalOptions) -> None:
     check_ending(out)
     if out.is_dir() or out.resolve() == file.resolve():
-        what = "a folder" if out.is_dir() else "the file with the questions"
-        raise UserError(f"--out {out}: is {what}; expected a file for the answers", "name another one")
+        kind = "a folder" if out.is_dir() else "the file with the questions"
+        raise UserError(f"--out {out}: is {kind}; expected a file for the answers", "name another one")
     if out.is_file() and not files.record.is_file() and not files.partials() and not options.overwrite:
         raise UserError(
             f"--out {out}: exists already, but {files.folder} does not, so the origin of its answers is unknown",
@@ -112,14 +114,14 @@ def _write(predictions: Sequence[Prediction], bad: Sequence[BadRow], out: Path, 
     bad_file = out.with_name(f"{out.name}.bad.jsonl")
     write_bad_rows(bad, bad_file)
     rows = []
-    for one in predictions:
-        answer: Any = one.answer if one.format == "mcq" else (one.answer[0] if one.answer else None)
-        row = {"id": one.id, "question": one.question, "answer": answer, "output": one.output, "read": one.extraction}
-        if one.likelihoods is not None:
-            row["logprobs"] = {option.option: option.logprob for option in one.likelihoods}
+    for p in predictions:
+        answer: Any = p.answer if p.format == "mcq" else (p.answer[0] if p.answer else None)
+        row = {"id": p.id, "question": p.question, "answer": answer, "output": p.output, "read": p.extraction}
+        if p.likelihoods is not None:
+            row["logprobs"] = {option.option: option.logprob for option in p.likelihoods}
         rows.append(row)
     write_answers(rows, out)
-    unread = sum(not one.parsed for one in predictions)
+    unread = sum(not p.parsed for p in predictions)
     return Answered(len(rows), len(bad), bad_file, unread, record["truncated"], record)
 
 

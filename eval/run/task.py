@@ -110,10 +110,10 @@ class Task:
         conversation = self.conversations[place]
         for option, score in zip(conversation.options, reply, strict=True):
             if not math.isfinite(score.logprob):
-                what = f"the log-probability of option {option!r} is {score.logprob}"
+                problem = f"the log-probability of option {option!r} is {score.logprob}"
                 from d2e_sft.model.finite import non_finite_output  # imports torch, which scoring does not need
 
-                raise non_finite_output(conversation.label, what)
+                raise non_finite_output(conversation.label, problem)
         return Answer(place, "", truncated, scores=[(score.logprob, score.tokens) for score in reply])
 
     def line(self, answer: Answer) -> str:

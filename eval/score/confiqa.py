@@ -30,16 +30,16 @@ def confiqa_measures(prediction: Prediction) -> dict[str, float]:
     """Return `confiqa` and measure → value of a conflict row, without M_R; nothing of other rows."""
     if prediction.dataset not in DATASETS or prediction.subset != "conflict":
         return {}
-    said, answer = normalise(without_thoughts(prediction.output)), " ".join(prediction.answer)
-    gold, known = _is_in(said, prediction.gold), _is_in(said, prediction.habit)
-    found = {
-        "P_c": gold and not known and _NEGATIONS.isdisjoint(said.split()),
+    output, answer = normalise(without_thoughts(prediction.output)), " ".join(prediction.answer)
+    gold, known = _is_in(output, prediction.gold), _is_in(output, prediction.habit)
+    values = {
+        "P_c": gold and not known and _NEGATIONS.isdisjoint(output.split()),
         "P_o": known,
         "In-Acc": gold,
         "EM": normalise(answer) in map(normalise, prediction.gold) and _NEGATIONS.isdisjoint(answer.split()),
     }
-    return {f"confiqa {name}": float(value) for name, value in found.items()}
+    return {f"confiqa {name}": float(value) for name, value in values.items()}
 
 
-def _is_in(said: str, answers: Iterable[str]) -> bool:
-    return any(key in said for answer in answers if (key := normalise(answer)))
+def _is_in(text: str, answers: Iterable[str]) -> bool:
+    return any(key in text for answer in answers if (key := normalise(answer)))

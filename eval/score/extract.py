@@ -66,16 +66,16 @@ def extract_answer(
         given: the end of a prompt that contains the response form up to the answer; the output continues it.
     """
     if fmt == "chat":  # the whole output is the answer
-        said = without_thoughts(output).strip()
-        return Extraction((said,) if said else (), "strict" if said else "none")
+        text = without_thoughts(output).strip()
+        return Extraction((text,) if text else (), "strict" if text else "none")
     readers: dict[str, _Reader] = {
         "nli": _read_label,
         "qa": lambda text: tuple(filter(None, [text.strip().strip("*").strip().removesuffix(".").strip()])),
         "scq": lambda text: find_options(text, options, several=False),
         "mcq": lambda text: find_options(text, options, several=True),
     }
-    said = f"{given} {output}" if given else output
-    places = _Places(without_thoughts(said), readers[fmt], last=setting == "cot", several=fmt == "mcq")
+    text = f"{given} {output}" if given else output
+    places = _Places(without_thoughts(text), readers[fmt], last=setting == "cot", several=fmt == "mcq")
     form = r"\s+".join(re.escape(word) for word in marker.strip().removesuffix(":").split())
     stated = places.behind(rf"{form}\s*:") if form else [places.own_line(places.output)]
     if answers := places.read(stated):

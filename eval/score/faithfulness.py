@@ -58,8 +58,8 @@ def context_recall(answer: str, gold: Sequence[str], context: str) -> float | No
 
     None if no accepted answer has words of the context.
     """
-    said, known = frozenset(_words(answer)), frozenset(_words(context))
-    shares = (_share([word for word in _words(one) if word in known], said) for one in gold)
+    answer_words, known = frozenset(_words(answer)), frozenset(_words(context))
+    shares = (_share([word for word in _words(text) if word in known], answer_words) for text in gold)
     return max((share for share in shares if share is not None), default=None)
 
 
@@ -91,8 +91,8 @@ def refusals_of(predictions: Iterable[Prediction]) -> frozenset[str]:
 
 def refuses(answer: str, refusals: Collection[str] = ()) -> bool:
     """Return whether an answer says that there is none: one of `refusals`, or a usual phrase."""
-    said = normalise(answer)
-    return said in refusals or _REFUSALS.search(said) is not None
+    text = normalise(answer)
+    return text in refusals or _REFUSALS.search(text) is not None
 
 
 def word_measures(prediction: Prediction, refusals: Collection[str] = ()) -> dict[str, float]:
@@ -100,25 +100,25 @@ def word_measures(prediction: Prediction, refusals: Collection[str] = ()) -> dic
 
     `refusals` are those of the benchmark (`refusals_of`); without any, no row is said to be refused wrongly.
     """
-    said, context, gold = " ".join(prediction.answer), prediction.context, prediction.gold
-    found: dict[str, float | None] = {
+    answer, context, gold = " ".join(prediction.answer), prediction.context, prediction.gold
+    values: dict[str, float | None] = {
         "contained": float(contains_answer(prediction)),
-        "context_recall": context_recall(said, gold, context),
-        "answer_in_context": answer_in_context(said, context),
-        "claim_overlap": claim_overlap(said, context),
+        "context_recall": context_recall(answer, gold, context),
+        "answer_in_context": answer_in_context(answer, context),
+        "claim_overlap": claim_overlap(answer, context),
     }
     if lacks_answer(prediction):
-        found["refusal"] = float(refuses(said, refusals))
-        if found["refusal"]:  # a right refusal claims nothing
-            found |= {"answer_in_context": None, "claim_overlap": None}
+        values["refusal"] = float(refuses(answer, refusals))
+        if values["refusal"]:  # a right refusal claims nothing
+            values |= {"answer_in_context": None, "claim_overlap": None}
     elif refusals and prediction.subset != "irrelevant":
-        found |= {"false_refusal": float(refuses(said, refusals)), "answered": prediction.right}
-    return {name: value for name, value in found.items() if value is not None}
+        values |= {"false_refusal": float(refuses(answer, refusals)), "answered": prediction.right}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def contains_answer(prediction: Prediction) -> bool:
-    said = " ".join(prediction.answer)
-    return has_free_answer(prediction) and any(contains(said, gold) for gold in prediction.gold)
+    answer = " ".join(prediction.answer)
+    return has_free_answer(prediction) and any(contains(answer, gold) for gold in prediction.gold)
 
 
 def has_free_answer(prediction: Prediction) -> bool:

@@ -47,30 +47,30 @@ _LEAST_OF_KIND, _MOST_KINDS = 10, 12
 
 def measures_of(prediction: Prediction, refusals: Collection[str] = ()) -> dict[str, float]:
     """Return measure → value of one prediction; `refusals` as for `word_measures`."""
-    found: dict[str, Any] = {name: getattr(prediction, name) for name in METRICS}
-    found["accuracy"] = prediction.right
+    values: dict[str, Any] = {name: getattr(prediction, name) for name in METRICS}
+    values["accuracy"] = prediction.right
     if prediction.format == "mcq":
-        found["set_accuracy"] = prediction.set_accuracy or 0
+        values["set_accuracy"] = prediction.set_accuracy or 0
     if prediction.likelihoods:
-        found |= {"acc": prediction.acc, "acc_norm": prediction.acc_norm}
-    found |= {mode: prediction.extraction == mode for mode in MODES} | {"ambiguous": bool(prediction.ambiguous)}
+        values |= {"acc": prediction.acc, "acc_norm": prediction.acc_norm}
+    values |= {mode: prediction.extraction == mode for mode in MODES} | {"ambiguous": bool(prediction.ambiguous)}
     if prediction.format == "nli":
-        said = prediction.answer[0] if prediction.parsed and len(prediction.answer) == 1 else "other"
-        found |= {f"says {label}": said == label for label in LABELS}
-        found |= {f"gold {label}": prediction.gold == [label] for label in NLI_LABELS}
+        answer = prediction.answer[0] if prediction.parsed and len(prediction.answer) == 1 else "other"
+        values |= {f"says {label}": answer == label for label in LABELS}
+        values |= {f"gold {label}": prediction.gold == [label] for label in NLI_LABELS}
     if prediction.events:
-        found |= {f"events {name}": value for name, value in prediction.events}
+        values |= {f"events {name}": value for name, value in prediction.events}
     if has_free_answer(prediction):
-        found |= word_measures(prediction, refusals)
-    found |= confiqa_measures(prediction)
+        values |= word_measures(prediction, refusals)
+    values |= confiqa_measures(prediction)
     if prediction.habit and prediction.subset not in (None, "aligned"):
-        found["habit_rate"] = prediction.gives(prediction.habit)
+        values["habit_rate"] = prediction.gives(prediction.habit)
         if prediction.subset == "conflict":
             context, habit = prediction.contains(prediction.gold), prediction.contains(prediction.habit)
-            found |= {"contains context": context, "contains habit": habit}
+            values |= {"contains context": context, "contains habit": habit}
             cells = ((True, False), (False, True), (True, True), (False, False))
-            found |= {name: (context, habit) == cell for name, cell in zip(CELLS, cells, strict=True)}
-    return {name: float(value) for name, value in found.items()}
+            values |= {name: (context, habit) == cell for name, cell in zip(CELLS, cells, strict=True)}
+    return {name: float(value) for name, value in values.items()}
 
 
 def frame_of(
@@ -119,8 +119,8 @@ def by_group(samples: DataFrame) -> DataFrame:
     keys = pd.Series(list(zip(samples.dataset, samples.relation, samples.format, strict=True)), index=samples.index)
     several = keys.groupby(samples.relation).transform("nunique") > 1
     averages = samples.assign(dataset=AVERAGE, format="–", stratum=keys)[several]
-    every = [samples.assign(dataset=ALL, relation=ALL, format=ALL, stratum=0)] if keys.nunique() > 1 else []
-    return pd.concat([*every, averages, samples.assign(stratum=0)])[["row", *GROUP, "stratum"]]
+    overall = [samples.assign(dataset=ALL, relation=ALL, format=ALL, stratum=0)] if keys.nunique() > 1 else []
+    return pd.concat([*overall, averages, samples.assign(stratum=0)])[["row", *GROUP, "stratum"]]
 
 
 def by_subset(samples: DataFrame, *, least: int = 1) -> DataFrame:
@@ -134,10 +134,10 @@ def by_subset(samples: DataFrame, *, least: int = 1) -> DataFrame:
     tagged = tagged.sort_values("subset", key=lambda names: names.map(SUBSETS.index), kind="stable")
     places = {name: place for place, name in enumerate(samples.dataset.unique())}
     tagged = tagged.sort_values("dataset", key=lambda names: names.map(places), kind="stable")
-    sizes = {dataset: own.subset.value_counts() for dataset, own in tagged.groupby("dataset", sort=False)}
-    fewest = {dataset: min(int(own.get(name, 0)) for name in BOTH) for dataset, own in sizes.items()}
+    sizes = {dataset: rows.subset.value_counts() for dataset, rows in tagged.groupby("dataset", sort=False)}
+    fewest = {dataset: min(int(counts.get(name, 0)) for name in BOTH) for dataset, counts in sizes.items()}
     averaged = [name for name, n in fewest.items() if n >= ENOUGH_ROWS] or [name for name, n in fewest.items() if n]
-    parts = [part for name, own in tagged.groupby("dataset", sort=False) for part in _subsets(own, str(name))]
+    parts = [part for name, rows in tagged.groupby("dataset", sort=False) for part in _subsets(rows, str(name))]
     if len(averaged) > 1:
         members = tagged[tagged.dataset.isin(averaged) & tagged.subset.isin(BOTH)]
         parts += _subsets(members, AVERAGE)
@@ -148,7 +148,7 @@ def by_subset(samples: DataFrame, *, least: int = 1) -> DataFrame:
 def _subsets(tagged: DataFrame, name: str) -> Iterator[DataFrame]:
     """Group by subset, whose strata are the datasets; then the gap and the balance of aligned and conflict rows."""
     tagged = tagged.assign(dataset=name, stratum=tagged.dataset, sign=1)
-    yield from (own for _, own in tagged.groupby("subset", sort=False))
+    yield from (rows for _, rows in tagged.groupby("subset", sort=False))
     both = tagged[tagged.subset.isin(BOTH)]
     if both.subset.nunique() == len(BOTH):
         both = both.assign(stratum=both.stratum + "/" + both.subset)
@@ -162,31 +162,31 @@ def by_kind(samples: DataFrame) -> DataFrame:
     Kinds of fewer than 10 rows, and those after the twelfth, are `other questions`. Returns nothing unless two kinds
     have 10 rows.
     """
-    asked = samples[samples.kind.notna()]
-    sizes = asked.kind.value_counts(sort=False)
-    sizes = sizes.loc[asked.kind.unique()].sort_values(ascending=False, kind="stable")
+    questions = samples[samples.kind.notna()]
+    sizes = questions.kind.value_counts(sort=False)
+    sizes = sizes.loc[questions.kind.unique()].sort_values(ascending=False, kind="stable")
     shown = list(sizes[sizes >= _LEAST_OF_KIND].index)[:_MOST_KINDS]
     if len(shown) < 2:
         return DataFrame(columns=["row", "kind", "subset", "stratum"])
     places = {kind: place for place, kind in enumerate([*shown, OTHER_QUESTIONS])}
-    asked = asked.assign(kind=asked.kind.where(asked.kind.isin(shown), OTHER_QUESTIONS))
-    asked = asked.sort_values("kind", key=lambda kinds: kinds.map(places), kind="stable")
-    parts = [asked.assign(subset=ALL), asked[asked.subset == "conflict"]]
+    questions = questions.assign(kind=questions.kind.where(questions.kind.isin(shown), OTHER_QUESTIONS))
+    questions = questions.sort_values("kind", key=lambda kinds: kinds.map(places), kind="stable")
+    parts = [questions.assign(subset=ALL), questions[questions.subset == "conflict"]]
     return pd.concat(parts).assign(stratum=0)[["row", "kind", "subset", "stratum"]]
 
 
 def by_dataset(samples: DataFrame) -> DataFrame:
     groups = samples.assign(stratum=0)[["row", "dataset", "stratum"]]
-    every = [groups.assign(dataset=ALL)] if groups.dataset.nunique() > 1 else []
-    return pd.concat([groups, *every])
+    overall = [groups.assign(dataset=ALL)] if groups.dataset.nunique() > 1 else []
+    return pd.concat([groups, *overall])
 
 
 def by_confiqa(samples: DataFrame) -> DataFrame:
     """Group ConFiQA's conflict rows by part; last come all rows with the parts as strata, if all three are there."""
-    own = samples[samples.dataset.isin(CONFIQA) & (samples.subset == "conflict")]
-    own = own.assign(stratum=own.dataset)[["row", "dataset", "stratum"]]
-    every = [own.assign(dataset=AVERAGE)] if own.dataset.nunique() == len(CONFIQA) else []
-    return pd.concat([own, *every])
+    rows = samples[samples.dataset.isin(CONFIQA) & (samples.subset == "conflict")]
+    rows = rows.assign(stratum=rows.dataset)[["row", "dataset", "stratum"]]
+    average = [rows.assign(dataset=AVERAGE)] if rows.dataset.nunique() == len(CONFIQA) else []
+    return pd.concat([rows, *average])
 
 
 # Scores of groups ----------------------------------------------------------------------------------------------------
@@ -200,33 +200,33 @@ def means(
     Columns: those that name a group, `measure`, `run`, `rows` (of the group), `n` (those with a value), `mean`, `low`
     and `high`; the last two are missing for measures in `plain`. Strata without a value are left out.
     """
-    found = []
+    rows = []
     for names, size, signs, strata in _split(frame, groups, [*measures, *plain]):
         held = [(values, sign) for values, sign in zip(_defined(strata), signs, strict=True) if values.size]
         if not held:
             continue
-        values, weights = [own for own, _ in held], np.array([sign for _, sign in held]) / len(held)
+        values, weights = [v for v, _ in held], np.array([sign for _, sign in held]) / len(held)
         weights *= 2 if weights.min() < 0 else 1
-        n = sum(own.size for own in values)
+        n = sum(v.size for v in values)
         if names[-2] in plain:
-            found.append((*names, size, n, float(weights @ [own.mean() for own in values]), np.nan, np.nan))
+            rows.append((*names, size, n, float(weights @ [v.mean() for v in values]), np.nan, np.nan))
         else:
             score = bootstrap_average(values, weights=list(weights), seed=seed)
-            found.append((*names, size, n, score.mean, score.low, score.high))
-    return DataFrame(found, columns=[*_names(groups), "rows", "n", "mean", "low", "high"])
+            rows.append((*names, size, n, score.mean, score.low, score.high))
+    return DataFrame(rows, columns=[*_names(groups), "rows", "n", "mean", "low", "high"])
 
 
 def ratios(frame: DataFrame, groups: DataFrame, part: str, rest: str, name: str, *, seed: int = 0) -> DataFrame:
     """Return, as the measure `name`, each run's `part / (part + rest)`; columns as in `means`."""
-    found = []
+    rows = []
     pairs = zip(_split(frame, groups, [part]), _split(frame, groups, [rest]), strict=True)
     for (names, size, _, parts), (_, _, _, rests) in pairs:
-        values = [own for own in _defined(parts) if own.size]
-        ratio = bootstrap_ratio(values, [own for own in _defined(rests) if own.size], seed=seed) if values else None
+        values = [v for v in _defined(parts) if v.size]
+        ratio = bootstrap_ratio(values, [v for v in _defined(rests) if v.size], seed=seed) if values else None
         if ratio is not None:
-            n = sum(own.size for own in values)
-            found.append((*names[:-2], name, names[-1], size, n, ratio.mean, ratio.low, ratio.high))
-    return DataFrame(found, columns=[*_names(groups), "rows", "n", "mean", "low", "high"])
+            n = sum(v.size for v in values)
+            rows.append((*names[:-2], name, names[-1], size, n, ratio.mean, ratio.low, ratio.high))
+    return DataFrame(rows, columns=[*_names(groups), "rows", "n", "mean", "low", "high"])
 
 
 def subset_means(frame: DataFrame, groups: DataFrame, measures: Collection[str], *, seed: int = 0) -> DataFrame:
@@ -243,12 +243,12 @@ def subset_means(frame: DataFrame, groups: DataFrame, measures: Collection[str],
 
 def confiqa_ratios(frame: DataFrame, groups: DataFrame, *, seed: int = 0) -> DataFrame:
     """Return ConFiQA's M_R like `ratios`; that of an average is the mean of its parts' ratios, without bounds."""
-    found = ratios(frame, groups[groups.dataset != AVERAGE], *CONFIQA_RATIO, seed=seed)
+    table = ratios(frame, groups[groups.dataset != AVERAGE], *CONFIQA_RATIO, seed=seed)
     if (groups.dataset != AVERAGE).all():
-        return found
-    by_run = found.groupby(["measure", "run"], sort=False)
+        return table
+    by_run = table.groupby(["measure", "run"], sort=False)
     means = by_run[["rows", "n"]].sum().join(by_run["mean"].mean())[by_run.size() == len(CONFIQA)]
-    return together(found, means.reset_index().assign(dataset=AVERAGE))
+    return together(table, means.reset_index().assign(dataset=AVERAGE))
 
 
 def changes(frame: DataFrame, groups: DataFrame, measures: Collection[str], *, seed: int = 0) -> DataFrame:
@@ -258,7 +258,7 @@ def changes(frame: DataFrame, groups: DataFrame, measures: Collection[str], *, s
 
     Columns: those that name a group, `measure`, `run`, `change`, `change_low`, `change_high` and `p` (sign-flip test).
     """
-    found, first = [], frame.run.iloc[0]
+    rows, first = [], frame.run.iloc[0]
     before: list[NDArray[np.float64]] = []
     for names, _, signs, strata in _split(frame, groups, measures):
         if names[-1] == first:
@@ -268,15 +268,15 @@ def changes(frame: DataFrame, groups: DataFrame, measures: Collection[str], *, s
         shared = [pair[~np.isnan(pair).any(axis=1)] for pair in pairs]  # (N, 2)
         if all(map(len, shared)) and min(signs) > 0:
             change = paired_average([pair[:, 0] for pair in shared], [pair[:, 1] for pair in shared], seed=seed)
-            found.append((*names, change.mean, change.low, change.high, change.p_value))
-    return DataFrame(found, columns=[*_names(groups), "change", "change_low", "change_high", "p"])
+            rows.append((*names, change.mean, change.low, change.high, change.p_value))
+    return DataFrame(rows, columns=[*_names(groups), "change", "change_low", "change_high", "p"])
 
 
-def with_holm(found: DataFrame, family: Sequence[str]) -> DataFrame:
+def with_holm(table: DataFrame, family: Sequence[str]) -> DataFrame:
     """Return the table with `adjusted_p`: `p` corrected together for the rows that share the columns in `family`."""
-    tested = found[found["p"].notna()].assign(together=0)
+    tested = table[table["p"].notna()].assign(together=0)
     adjusted = tested.groupby(["together", *family], sort=False)["p"].transform(holm) if len(tested) else tested["p"]
-    return found.assign(adjusted_p=adjusted)
+    return table.assign(adjusted_p=adjusted)
 
 
 def together(*parts: DataFrame) -> DataFrame:

@@ -72,7 +72,7 @@ def shares(name: str, unit: str, gold: str, right: Mapping[str, float]) -> list[
 
 def write_measures(measures: Sequence[Measure], folder: Path) -> None:
     """Write `FOLDER/measures.json`, one measure on each line."""
-    lines = ",\n".join(one.model_dump_json() for one in measures)
+    lines = ",\n".join(item.model_dump_json() for item in measures)
     write_whole(folder / MEASURES_FILE, f"[{lines}]\n")
 
 

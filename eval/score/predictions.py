@@ -112,8 +112,8 @@ class Prediction(BaseModel):
     def right(self) -> bool:
         """Whether the answer is the gold one: an exact match, for mcq of the sets; of chat the output contains it."""
         if self.format == "chat":
-            said = scored_text(" ".join(self.answer))
-            return any(key in said for gold in self.gold if (key := scored_text(gold)))
+            text = scored_text(" ".join(self.answer))
+            return any(key in text for gold in self.gold if (key := scored_text(gold)))
         return (self.exact_match if self.set_accuracy is None else self.set_accuracy) == 1
 
     def gives(self, answers: Sequence[str]) -> bool:
@@ -128,8 +128,8 @@ class Prediction(BaseModel):
             return self.contains(answers)
         if self.format == "qa":
             return exact_match(" ".join(self.answer), answers) == 1
-        wanted = {option_called(text, self.options) or text for text in answers}
-        return self.parsed and (set(self.answer) == wanted if self.format == "mcq" else self.answer[0] in wanted)
+        accepted = {option_called(text, self.options) or text for text in answers}
+        return self.parsed and (set(self.answer) == accepted if self.format == "mcq" else self.answer[0] in accepted)
 
     def says_same(self, answers: Sequence[str]) -> bool:
         """Whether another answer to this sample is the same: its options or label, or its text with equal signs."""
@@ -204,9 +204,9 @@ def refuse_edited(path: Path, *, foreign: bool = False) -> None:
         raise UserError(f"{record}: has no {DIGEST}, so {path.name} may have been edited", remedy)
     if content[DIGEST] is None:
         raise UserError(f"{path}: its scoring was interrupted", "repeat the same d2e eval, which decodes nothing")
-    if content[DIGEST] != (found := sha256_of(path)):
+    if content[DIGEST] != (digest := sha256_of(path)):
         raise UserError(
-            f"{path}: was changed after it was written (its SHA-256 is {found[:16]}…; {record.name} says "
+            f"{path}: was changed after it was written (its SHA-256 is {digest[:16]}…; {record.name} says "
             f"{str(content[DIGEST])[:16]}…)",
             remedy,
         )

@@ -133,8 +133,8 @@ def headline(parts: Sequence[Mapping[Any, int]]) -> int:
     conflict rows, else the last one. Subsets of 20 rows or more come first.
     """
     for least in (ENOUGH_ROWS, 1):
-        for wanted in (("aligned", "conflict"), ("conflict",)):
-            fitting = [place for place, own in enumerate(parts) if all(own.get(name, 0) >= least for name in wanted)]
+        for names in (("aligned", "conflict"), ("conflict",)):
+            fitting = [place for place, part in enumerate(parts) if all(part.get(name, 0) >= least for name in names)]
             if fitting:
                 return fitting[-1]
     return len(parts) - 1
@@ -249,14 +249,14 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
     frame = table.frame_of({"": dict(enumerate(predictions))})
     samples = table.samples_of(frame)
     groups = samples.assign(stratum=0)[["row", *table.GROUP, "stratum"]]
-    every = groups.assign(**dict.fromkeys(table.GROUP, table.ALL))
+    all_rows = groups.assign(**dict.fromkeys(table.GROUP, table.ALL))
     labels = [name for name in frame.measure.unique() if name.startswith(("says ", "gold "))]
     shares = [*table.MODES, "ambiguous", *labels]
-    own = [name for name in frame.measure.unique() if name.startswith(("events ", "confiqa "))]
-    metrics = [*METRICS, "set_accuracy", "acc", "acc_norm", *own, *MEASURES]
+    extra = [name for name in frame.measure.unique() if name.startswith(("events ", "confiqa "))]
+    metrics = [*METRICS, "set_accuracy", "acc", "acc_norm", *extra, *MEASURES]
     overall, *scored = [
         _group(key, cells)
-        for grouping in (every, groups)
+        for grouping in (all_rows, groups)
         for key, cells in table.together(
             table.means(frame, grouping, metrics, plain=shares, seed=seed),
             table.ratios(frame, grouping, *RATIO, seed=seed),
@@ -274,9 +274,9 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
     return scores
 
 
-def _group(key: GroupKey, found: DataFrame) -> GroupScores:
+def _group(key: GroupKey, frame: DataFrame) -> GroupScores:
     dataset, relation, fmt = key
-    cells = {cell.measure: cell for cell in found.itertuples()}
+    cells = {cell.measure: cell for cell in frame.itertuples()}
     n = int(cells["mean"].rows)
     score = {name: Interval(cell.mean, cell.low, cell.high) for name, cell in cells.items()}
     names = (*METRICS, "set_accuracy", "acc", "acc_norm")
@@ -286,9 +286,9 @@ def _group(key: GroupKey, found: DataFrame) -> GroupScores:
         fields["label_shares"] = {name[5:]: share for name, share in shares.items() if name.startswith("says ")}
         fields["gold_shares"] = {name[5:]: share for name, share in shares.items() if name.startswith("gold ")}
     for field, first in (("events", "token_f1"), ("confiqa", "P_c")):
-        own = {name.removeprefix(f"{field} "): score[name] for name in cells if name.startswith(f"{field} ")}
-        if own:
-            fields[field] = {"n": int(cells[f"{field} {first}"].n), **own}
+        intervals = {name.removeprefix(f"{field} "): score[name] for name in cells if name.startswith(f"{field} ")}
+        if intervals:
+            fields[field] = {"n": int(cells[f"{field} {first}"].n), **intervals}
     if "contained" in cells:
         lacking = int(cells["refusal"].n) if "refusal" in cells else 0
         means = {name: score[name] for name in MEASURES if name in cells}
@@ -310,12 +310,12 @@ def _subsets(frame: DataFrame, groups: DataFrame, seed: int) -> list[DatasetSubs
     scores = table.subset_means(frame, groups, ["mean", "habit_rate"], seed=seed)
     cells = {(cell.dataset, cell.subset, cell.measure): cell for cell in scores.itertuples()}
     score = {name: Interval(cell.mean, cell.low, cell.high) for name, cell in cells.items()}
-    found: list[DatasetSubsets] = []
+    datasets: list[DatasetSubsets] = []
     for (dataset, subset), _ in groups.groupby(["dataset", "subset"], sort=False):
-        if not found or found[-1].dataset != dataset:
-            found.append(DatasetSubsets(dataset=dataset, subsets={}))
+        if not datasets or datasets[-1].dataset != dataset:
+            datasets.append(DatasetSubsets(dataset=dataset, subsets={}))
         if subset in (table.GAP, table.BALANCED):
-            setattr(found[-1], subset, score[dataset, subset, "accuracy"])
+            setattr(datasets[-1], subset, score[dataset, subset, "accuracy"])
             continue
         names = [name for name in ("accuracy", "mean", "habit_rate") if (dataset, subset, name) in cells]
         fields: dict[str, Any] = {name: score[dataset, subset, name] for name in names}
@@ -325,5 +325,5 @@ def _subsets(frame: DataFrame, groups: DataFrame, seed: int) -> list[DatasetSubs
                 fields["contains"] = {name: cells[dataset, subset, name].mean for name in table.CELLS}
                 fields["memorisation_ratio"] = score.get((dataset, subset, "memorisation_ratio"))
         rows = int(cells[dataset, subset, "accuracy"].rows)
-        found[-1].subsets[subset] = SubsetScores(n=rows, **fields)
-    return found
+        datasets[-1].subsets[subset] = SubsetScores(n=rows, **fields)
+    return datasets

@@ -66,10 +66,10 @@ def holm(p_values: ArrayLike) -> _Floats:
 
     If nothing differs, at most one table in twenty calls any of them significant.
     """
-    given = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(given, kind="stable")
-    adjusted = np.empty(given.size)
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, (given.size - np.arange(given.size)) * given[order]))
+    raw = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(raw, kind="stable")
+    adjusted = np.empty(raw.size)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, (raw.size - np.arange(raw.size)) * raw[order]))
     return adjusted
 
 
@@ -115,14 +115,14 @@ def bootstrap_ratio(
     if p == 0 or r == 0:  # without drawing
         return bootstrap_average([[p / (p + r)] * sum(int(np.count_nonzero(group)) for group in (*ps, *rs))])
     rng, sums, most = np.random.default_rng(seed), np.zeros((resamples, 2)), np.zeros(resamples)
-    for one, other in zip(ps, rs, strict=True):
-        rows, counts = np.unique(np.stack([one, other], axis=1), axis=0, return_counts=True)  # (K, 2), (K,)
+    for part, rest in zip(ps, rs, strict=True):
+        rows, counts = np.unique(np.stack([part, rest], axis=1), axis=0, return_counts=True)  # (K, 2), (K,)
         draws = rng.standard_gamma(counts, size=(resamples, len(rows)))  # (R, K)
         share = 1 / draws.sum(axis=1)
         sums, most = sums + draws @ rows * share[:, None], np.maximum(most, share)
     extra, totals = rng.standard_exponential(resamples) * most, sums.sum(axis=1)
     low, high = (sums[:, 0] / (totals + extra), (sums[:, 0] + extra) / (totals + extra))
-    return Interval(p / (p + r), *(float(np.quantile(*own)) for own in ((low, _TAIL), (high, 1 - _TAIL))))
+    return Interval(p / (p + r), *(float(np.quantile(*bound)) for bound in ((low, _TAIL), (high, 1 - _TAIL))))
 
 
 def paired_average(
@@ -137,10 +137,10 @@ def paired_average(
     ValueError if they differ in shape, or something is empty.
     """
     before, after = _checked(first), _checked(second)
-    for one, other in zip(before, after, strict=True):
-        if one.size != other.size:
-            raise ValueError(f"paired scores of different lengths: {one.size} and {other.size}")
-    changes = [other - one for one, other in zip(before, after, strict=True)]
+    for old, new in zip(before, after, strict=True):
+        if old.size != new.size:
+            raise ValueError(f"paired scores of different lengths: {old.size} and {new.size}")
+    changes = [new - old for old, new in zip(before, after, strict=True)]
     interval = _combined(changes, [1 / len(changes)] * len(changes), (-1, 1), seed, RESAMPLES)
     rng = np.random.default_rng(seed)
     observed, as_extreme = abs(float(np.mean([change.mean() for change in changes]))), 0
@@ -166,7 +166,7 @@ def _combined(
     # One sample has no distance to its own mean, so groups of one sample share a mean.
     centres = np.where(sizes == 1, means[sizes == 1].mean(), means) if (sizes == 1).any() else means
     rng, moved, total = np.random.default_rng(seed), np.zeros(resamples), np.zeros(resamples)
-    for group, centre, own in zip(groups, centres, share, strict=True):
+    for group, centre, weight in zip(groups, centres, share, strict=True):
         # Distances to a mean of few samples are too small, by this factor on average (Bessel).
         spread = np.sqrt(group.size / (group.size - 1)) if len(groups) > 1 and group.size > 1 else 1.0
         distances, counts = np.unique((group - centre) * spread, return_counts=True)  # (K,), (K,)
@@ -176,7 +176,7 @@ def _combined(
             for draws in [rng.standard_gamma(counts, size=(rows, distances.size))]
         ]
         by_group, totals = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-        moved, total = moved + own * by_group, total + abs(own) * totals
+        moved, total = moved + weight * by_group, total + abs(weight) * totals
     extra, bounds = rng.standard_exponential(resamples), []
     for low, high, tail in ((*ends, _TAIL), (*ends[::-1], 1 - _TAIL)):
         pushes = share * (np.where(factors > 0, low, high) - centres)

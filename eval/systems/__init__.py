@@ -68,7 +68,7 @@ def _own_benchmark(name: str) -> Benchmark[Any, Any]:
         if not hasattr(kind, attribute):
             raise UserError(f"benchmark {name}: has no attribute {attribute!r}", "see examples/benchmark.py")
     if not kind.name.isidentifier() or kind.name in (ROWS, *SYSTEM_NAMES):
-        wanted = f"a name of letters, digits and underscores, other than {', '.join((ROWS, *SYSTEM_NAMES))}"
-        raise UserError(f"benchmark {name}: its name is {kind.name!r}; expected {wanted}")
+        expected = f"a name of letters, digits and underscores, other than {', '.join((ROWS, *SYSTEM_NAMES))}"
+        raise UserError(f"benchmark {name}: its name is {kind.name!r}; expected {expected}")
     benchmark: Benchmark[Any, Any] = kind()
     return benchmark

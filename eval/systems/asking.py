@@ -55,11 +55,11 @@ def messages(name: str, **values: Any) -> Messages:
 
     `words` in it is the content of the YAML file of the same name, if there is one.
     """
-    so_far: Messages = []
+    turns: Messages = []
 
     def turn(say: Callable[[str], dict[str, str]]) -> Callable[..., str]:
         def add(caller: Callable[[], str]) -> str:
-            so_far.append(say(caller().removesuffix("\n")))
+            turns.append(say(caller().removesuffix("\n")))
             return ""
 
         return add
@@ -67,7 +67,7 @@ def messages(name: str, **values: Any) -> Messages:
     words = wording(name) if (Path(__file__).parent / f"{name}.yaml").is_file() else {}
     roles = {"system": turn(system), "user": turn(user), "assistant": turn(assistant)}
     _PROMPTS.get_template(f"{name}.jinja").render(words=words, **roles, **values)
-    return so_far
+    return turns
 
 
 def macros(name: str, **values: Any) -> dict[str, Callable[..., str]]:
@@ -112,17 +112,17 @@ class Asker:
     passes so far were decoded with.
     """
 
-    asked: EvaluatedModel
+    evaluated: EvaluatedModel
     folder: Path
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def model(self) -> str:
-        return self.asked.model
+        return self.evaluated.model
 
     @property
     def config(self) -> EvalConfig:
-        return self.asked.config
+        return self.evaluated.config
 
     def ask(
         self,
@@ -171,7 +171,7 @@ class Asker:
         chosen = "all" if limit is None else f"--max-samples {limit} --seed {options.seed}"
         # Also how the prompts were chosen, because another subset may be the same prompts.
         about = {"prompts": f"sha256 {_digest(task)}", "asked": f"{len(task.keys):,} prompts ({chosen})"}
-        finished = run_pass(replace(task, about=about), PassFiles(self.folder, task.name), self.asked)
+        finished = run_pass(replace(task, about=about), PassFiles(self.folder, task.name), self.evaluated)
         self.records[task.name] = finished.record
         return [task.scored(answer)["output"] for answer in finished.answers]
 
@@ -200,7 +200,7 @@ class SystemTask(Task):
 
 def _digest(task: Task) -> str:
     """Return the SHA-256 of the prompts, including the imagined view if it is decoded."""
-    asked = [
+    prompts = [
         (
             *(chat.dataset, chat.id, messages),
             chat.imagined if task.decoding.needs_imagined else None,
@@ -208,7 +208,7 @@ def _digest(task: Task) -> str:
         )
         for chat, messages in zip(task.conversations, task.messages(), strict=True)
     ]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
 
 
 def ask_as_trained(
@@ -221,14 +221,14 @@ def ask_as_trained(
     """Ask samples in the words of the model's training, in one pass, and return what is read in each reply."""
     prompts = load_prompt_set(asker.config.prompt_set, asker.config.form)
     chats = []
-    for one in samples:
-        original, imagined = prompts.messages(one, "original"), prompts.messages(one, "imagined")
-        chats.append(TaskItem(one.dataset, one.id, original, imagined, group=group(one)))
+    for sample in samples:
+        original, imagined = prompts.messages(sample, "original"), prompts.messages(sample, "imagined")
+        chats.append(TaskItem(sample.dataset, sample.id, original, imagined, group=group(sample)))
     replies = asker.ask("answers", chats, style=Continuation(cue=None, stops=prompts.stops), **options)
     return [
-        extract_answer(reply, fmt=fmt, options=one.options, marker=prompts.marker(fmt), given=prompts.given(fmt))
-        for one, reply in zip(samples, replies, strict=True)
-        if (fmt := one.format)
+        extract_answer(reply, fmt=fmt, options=sample.options, marker=prompts.marker(fmt), given=prompts.given(fmt))
+        for sample, reply in zip(samples, replies, strict=True)
+        if (fmt := sample.format)
     ]
 
 
@@ -252,8 +252,8 @@ def ask_by_turns(
     replies: dict[Key, list[str]] = {key: [] for key in counts}
     for turn in range(max(counts.values(), default=0)):
         going = [key for key, count in counts.items() if turn < count]
-        asked = [conversation(key, replies[key]) for key in going]
-        outputs = asker.ask(pass_name.format(turn + 1), asked, **options)
+        chats = [conversation(key, replies[key]) for key in going]
+        outputs = asker.ask(pass_name.format(turn + 1), chats, **options)
         for key, output in zip(going, outputs, strict=True):
             replies[key].append(read(output))
     return replies

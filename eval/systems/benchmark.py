@@ -185,7 +185,7 @@ class Benchmark(Generic[Gold, Answers]):
         return file_in(path, self.prediction_files(options), "--predictions", "predictions of a run")
 
 
-def parse_options(options: type[BenchmarkOptions], given: Sequence[str], name: str) -> BenchmarkOptions:
+def parse_options(options: type[BenchmarkOptions], settings: Sequence[str], name: str) -> BenchmarkOptions:
     """Read `NAME=VALUE` texts as a benchmark's options; UserError for a text, option or value that does not fit."""
     about = {option: field.description for option, field in options.model_fields.items()}
     defaults = (f"{o}={value}" + f" ({about[o]})" * bool(about[o]) for o, value in options.defaults().items())
@@ -193,7 +193,7 @@ def parse_options(options: type[BenchmarkOptions], given: Sequence[str], name: s
     if not options.model_fields:
         remedy = f"{name} has no options here"
     values: dict[str, str] = {}
-    for text in given:
+    for text in settings:
         option, equals, value = text.partition("=")
         if not equals or not option:
             raise UserError(f"--set {text}: expected NAME=VALUE", remedy)

@@ -81,7 +81,7 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
         """Return whether an answer is correct; by default it equals the gold answer."""
         return bool(answer == question.answer)
 
-    def groups(self, asked: Sequence[Q]) -> Mapping[str, Sequence[Q]]:
+    def groups(self, questions: Sequence[Q]) -> Mapping[str, Sequence[Q]]:
         """Return groups of the questions, by name, whose accuracy is scored and compared too."""
         return {}
 
@@ -132,18 +132,18 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
     def evaluate(self, gold: Sequence[Q], answers: LabelAnswers, options: Any, seed: int) -> BenchmarkResult:
         """Score the questions that have an answer: accuracy of all and of each group, with an interval."""
         labels = answers.labels
-        asked = [question for question in gold if question.id in labels]
-        right = {question.id: self.is_right(labels[question.id], question) for question in asked}
-        scores, notes = self.scores(asked, answers, right, options, seed), []
+        questions = [question for question in gold if question.id in labels]
+        right = {question.id: self.is_right(labels[question.id], question) for question in questions}
+        scores, notes = self.scores(questions, answers, right, options, seed), []
         if isinstance(options, LabelScoreOptions):
-            scores["missing"] = missing = len(gold) - len(asked)
+            scores["missing"] = missing = len(gold) - len(questions)
             notes = [f"{missing} questions have no answer and are left out"] if missing else []
-        about = digest({question.id: question.answer for question in asked})
+        about = digest({question.id: question.answer for question in questions})
         measures = [
             measure
             for name, group in {
-                "": asked,
-                **{f", {name}": group for name, group in self.groups(asked).items()},
+                "": questions,
+                **{f", {name}": group for name, group in self.groups(questions).items()},
             }.items()
             for measure in shares(f"accuracy{name}", "questions", about, {q.id: float(right[q.id]) for q in group})
         ]
@@ -151,23 +151,23 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
         return BenchmarkResult(scores, self.tables(scores, title, notes), measures=measures)
 
     def scores(
-        self, asked: Sequence[Q], answers: LabelAnswers, right: Mapping[str, bool], options: Any, seed: int
+        self, questions: Sequence[Q], answers: LabelAnswers, right: Mapping[str, bool], options: Any, seed: int
     ) -> dict[str, Any]:
         """Return the scores of the asked questions; `right` says by id whether the answer is correct."""
-        given = [answers.labels[question.id] for question in asked]
-        groups = {name: accuracy_of(right[q.id] for q in group) for name, group in self.groups(asked).items()}
+        predicted = [answers.labels[question.id] for question in questions]
+        groups = {name: accuracy_of(right[q.id] for q in group) for name, group in self.groups(questions).items()}
         interval = bootstrap_average([list(right.values())], seed=seed)
-        counts: dict[str, Any] = {"questions": len(asked)}
+        counts: dict[str, Any] = {"questions": len(questions)}
         if names := get_args(self.question.model_fields["answer"].annotation):
-            gold = [question.answer for question in asked]
+            gold = [question.answer for question in questions]
             counts["gold"] = {name: gold.count(name) for name in names}
-            counts["predicted"] = {name: given.count(name) for name in names}
+            counts["predicted"] = {name: predicted.count(name) for name in names}
         return {
             "accuracy": interval.mean,
             "accuracy_interval": [interval.low, interval.high],
             **({"by_type": groups} if groups else {}),
             "counts": counts,
-            "unparsed": {"share": given.count(None) / len(asked), "questions": given.count(None)},
+            "unparsed": {"share": predicted.count(None) / len(questions), "questions": predicted.count(None)},
         }
 
     def tables(self, scores: Mapping[str, Any], title: str, notes: Sequence[str]) -> list[Table]:

@@ -121,9 +121,9 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for row in reader:
             place, cells = f"{path}, line {reader.line_num}", list(row.values())
             if len(cells) != len(header) or None in cells:
-                got = shortened([cell for cell in cells if cell is not None])
+                shown = shortened([cell for cell in cells if cell is not None])
                 raise UserError(
-                    f"{place}: got {got}; expected a cell for each of {header}",
+                    f"{place}: got {shown}; expected a cell for each of {header}",
                     remedy='put a text that holds a comma or a line end between quotes, "like, this"',
                 )
             yield place, {name: None if cell == "null" else cell for name, cell in zip(header, cells, strict=True)}
@@ -142,28 +142,28 @@ def read_unique(lines: Iterable[tuple[str, Any]], key: str) -> dict[str, Any]:
     return rows
 
 
-def refuse_unfilled(path: Path, texts: Iterable[str | None], what: str) -> None:
+def refuse_unfilled(path: Path, texts: Iterable[str | None], noun: str) -> None:
     """Raise UserError if the file is a template that nobody filled in, in which every text is empty."""
-    listed = list(texts)
-    if listed and all(text == "" for text in listed):
-        raise UserError(f"{path}: no {what} is filled in", remedy="fill the template in, then score it")
+    values = list(texts)
+    if values and all(text == "" for text in values):
+        raise UserError(f"{path}: no {noun} is filled in", remedy="fill the template in, then score it")
 
 
-def check_ids(path: Path, what: str, found: Collection[str], known: Collection[str], *, all_of: str = "") -> None:
+def check_ids(path: Path, noun: str, ids: Collection[str], known: Collection[str], *, all_of: str = "") -> None:
     """Check that predictions are about known items; UserError if an id is unknown, or missing.
 
-    `what` is the word for an item in messages. Missing ids are allowed if `all_of`, the remedy for them, is empty.
+    `noun` is the word for an item in messages. Missing ids are allowed if `all_of`, the remedy for them, is empty.
     """
-    unknown = [name for name in found if name not in known]
+    unknown = [name for name in ids if name not in known]
     if unknown:
         raise UserError(
-            f"{path}: {what} {unknown[0]!r} is not in the gold file ({len(unknown)} such); expected ids such as "
+            f"{path}: {noun} {unknown[0]!r} is not in the gold file ({len(unknown)} such); expected ids such as "
             f"{', '.join(list(known)[:3])}.{did_you_mean(unknown[0], known)}",
             remedy="name the gold file that these predictions were made for",
         )
-    missing = [name for name in known if name not in found]
+    missing = [name for name in known if name not in ids]
     if missing and all_of:
-        raise UserError(f"{path}: {what} {missing[0]!r} is missing ({len(missing)} of {len(known)})", remedy=all_of)
+        raise UserError(f"{path}: {noun} {missing[0]!r} is missing ({len(missing)} of {len(known)})", remedy=all_of)
 
 
 def json_lines(rows: Iterable[Any]) -> str:
@@ -181,27 +181,27 @@ def flat_text(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def file_in(path: Path, names: Sequence[str], option: str, what: str) -> Path:
+def file_in(path: Path, names: Sequence[str], option: str, noun: str) -> Path:
     """Return a file itself, or the first of the names that is found in a folder or below, the nearest one first.
 
-    So RUN stands for RUN/eval/BENCH/NAME. UserError, in terms of the option and of `what` is expected, if nothing is
+    So RUN stands for RUN/eval/BENCH/NAME. UserError, in terms of the option and of the file (`noun`), if nothing is
     there, or the folder has none of the names, or one of them several times.
     """
     if path.is_file():
         return path
     if not path.is_dir():
-        raise UserError(f"{option} {path}: no such file or folder", remedy=f"expected {what}: {' or '.join(names)}")
+        raise UserError(f"{option} {path}: no such file or folder", remedy=f"expected {noun}: {' or '.join(names)}")
     for name in names:
         files = sorted(path.rglob(name), key=lambda file: (len(file.parts), file))
         nearest = [file for file in files if len(file.parts) == len(files[0].parts)]
         if len(nearest) > 1:
-            listed = ", ".join(str(file.relative_to(path)) for file in nearest[:_LISTED])
-            raise UserError(f"{option} {path}: has {len(nearest)} files {name}: {listed}", f"name one: {option} FILE")
+            shown = ", ".join(str(file.relative_to(path)) for file in nearest[:_LISTED])
+            raise UserError(f"{option} {path}: has {len(nearest)} files {name}: {shown}", f"name one: {option} FILE")
         if nearest:
             return nearest[0]
     content = sorted(f"{item.name}/" if item.is_dir() else item.name for item in path.iterdir())
     more = f" and {len(content) - _LISTED:,} more" if len(content) > _LISTED else ""
     raise UserError(
         f"{option} {path}: holds no {' or '.join(names)}; there is {', '.join(content[:_LISTED]) or 'nothing'}{more}",
-        remedy=f"expected {what}; name its folder, or the file itself: {option} FILE",
+        remedy=f"expected {noun}; name its folder, or the file itself: {option} FILE",
     )

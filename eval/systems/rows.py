@@ -94,8 +94,8 @@ class Rows(Benchmark[list[EventSample], dict[SampleKey, str]]):
         samples = read_samples(benchmark.file)
         sha256 = sha256_of(benchmark.file)
         warn_if_changed(benchmark.file, sha256)
-        said = _read_outputs(outputs, samples, benchmark.file)
-        lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]
+        output_of = _read_outputs(outputs, samples, benchmark.file)
+        lacking = [sample for sample in samples if (sample.dataset, sample.id) not in output_of]
         if lacking and options.missing == "refuse":
             raise UserError(
                 f"{outputs}: no output for {len(lacking):,} of {len(samples):,} rows of {benchmark.file}, such as "
@@ -105,9 +105,9 @@ class Rows(Benchmark[list[EventSample], dict[SampleKey, str]]):
         prompts = load_prompt_set(options.prompt_set, options.form)
         wording = prompts.in_setting(options.setting)
         scored = [
-            score_output(sample, said[key], wording.marker(fmt), options.setting, given=wording.given(fmt))
+            score_output(sample, output_of[key], wording.marker(fmt), options.setting, given=wording.given(fmt))
             for sample in samples
-            if (key := (sample.dataset, sample.id)) in said and (fmt := sample.format)
+            if (key := (sample.dataset, sample.id)) in output_of and (fmt := sample.format)
         ]
         summary = score_predictions(scored)
         name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"

@@ -36,18 +36,18 @@ def evaluate_system(
     *,
     run: Path,
     data: Path | None,
-    given: Sequence[str],
+    settings: Sequence[str],
     options: EvalOptions,
 ) -> tuple[dict[str, Any], BenchmarkResult, Path]:
     """Decode and score a benchmark; return the content of `scores.json`, the result, and their folder in `run`.
 
-    `data` is the folder with the official files; None is `data/raw/SYSTEM`. `given` are `NAME=VALUE` options.
+    `data` is the folder with the official files; None is `data/raw/SYSTEM`. `settings` are `NAME=VALUE` options.
     """
-    name, chosen = benchmark.name, parse_options(benchmark.options, given, benchmark.name)
+    name, chosen = benchmark.name, parse_options(benchmark.options, settings, benchmark.name)
     by_likelihood = options.answer == "likelihood"
     if by_likelihood and not chosen.can_choose:
         raise UserError(
-            f"--answer likelihood with {' '.join((f'--bench {name}', *(f'--set {text}' for text in given)))}: its "
+            f"--answer likelihood with {' '.join((f'--bench {name}', *(f'--set {text}' for text in settings)))}: its "
             "prompts ask for text that is generated, and have no options to score",
             remedy=f"drop it; prompts with options: {', '.join(_calls_with_options()) or 'none'}",
         )
@@ -129,7 +129,7 @@ class ScoredFile:
 
 
 def score_files(
-    name: str, files: Sequence[Path], gold: Path, given: Sequence[str], names: Sequence[str] | None = None
+    name: str, files: Sequence[Path], gold: Path, settings: Sequence[str], names: Sequence[str] | None = None
 ) -> list[ScoredFile]:
     """Score each file against the same gold, with the same `NAME=VALUE` options; `names` are those in tables."""
     if names is None:
@@ -142,7 +142,7 @@ def score_files(
             remedy="give them in the order of the files, with commas between them",
         )
     benchmark = load_benchmark(name)
-    options = parse_options(benchmark.score_options, given, name)
+    options = parse_options(benchmark.score_options, settings, name)
     pairs = zip(names, files, strict=True)
     return [ScoredFile(label, file, benchmark.name, benchmark.score(file, gold, options)) for label, file in pairs]
 
@@ -155,10 +155,10 @@ def compare_scored(scored: Sequence[ScoredFile]) -> tuple[Comparison, str]:
     return comparison, text_of(compare_runs(runs) if runs else comparison).rstrip("\n")
 
 
-def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:
+def write_template(system: str, gold: Path, settings: Sequence[str], file: Path) -> str:
     """Write the flat file of predictions that a scorer wants, all but the predictions; returns what to fill in.
 
-    `given` are `NAME=VALUE` options. UserError if the gold file is damaged, or the file's name says no form or is
+    `settings` are `NAME=VALUE` options. UserError if the gold file is damaged, or the file's name says no form or is
     taken.
     """
     if not is_flat(file):
@@ -166,7 +166,7 @@ def write_template(system: str, gold: Path, given: Sequence[str], file: Path) ->
     if file.is_file():
         raise UserError(f"--template {file}: exists, and may hold answers", "name another file, or remove it")
     benchmark = load_benchmark(system)
-    options = parse_options(benchmark.score_options, given, system)
+    options = parse_options(benchmark.score_options, settings, system)
     rows = list(benchmark.template(benchmark.read_gold(benchmark.gold_at(gold, options), options), options))
     write_whole(file, flat_text(file, rows))
     filled = [name for name in (rows[0] if rows else ()) if all(row[name] == "" for row in rows)]

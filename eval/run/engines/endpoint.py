@@ -157,11 +157,11 @@ class _EchoBackend(_TextBackend):
         return self._complete(client, prompt=texts, max_tokens=1, echo=True, logprobs=1)  # some servers refuse 0
 
     def _reply(self, choices: list[_TextChoice], pair: PromptPair[Any]) -> Reply:
-        found = [choice.logprobs for choice in sorted(choices, key=lambda choice: choice.index)]
+        logprobs = [choice.logprobs for choice in sorted(choices, key=lambda choice: choice.index)]
         scores = []
-        for option, echoed in zip(pair.options, found, strict=False):
-            own = slice(len(pair.original) + pair.given, len(pair.original) + len(option))
-            values = [] if echoed is None else echoed.token_logprobs[own]
+        for option, echoed in zip(pair.options, logprobs, strict=False):
+            span = slice(len(pair.original) + pair.given, len(pair.original) + len(option))
+            values = [] if echoed is None else echoed.token_logprobs[span]
             scores.append([value for value in values if value is not None])
         if [len(scored) for scored in scores] != [len(option) - pair.given for option in pair.options]:
             raise UserError(

@@ -33,16 +33,16 @@ def right_officially(prediction: str | None, gold: str, *, t5: bool = False) -> 
     """
     if prediction is None:
         return False
-    said, wanted = _prepared(prediction, t5), _prepared(gold, t5)
-    if said == wanted or said.replace("the", "") == wanted.replace(" the", ""):
+    predicted, expected = _prepared(prediction, t5), _prepared(gold, t5)
+    if predicted == expected or predicted.replace("the", "") == expected.replace(" the", ""):
         return True
-    if ("contains " not in wanted) if t5 else ("nothing" in wanted):
+    if ("contains " not in expected) if t5 else ("nothing" in expected):
         return False
     things: set[str] = set()
-    if "is empty" not in said and "nothing" not in said:
-        parts = re.split(r",? and |, ", said.replace("contains ", ""))
+    if "is empty" not in predicted and "nothing" not in predicted:
+        parts = re.split(r",? and |, ", predicted.replace("contains ", ""))
         things = {part.replace("the ", "").replace("the", "") for part in parts}
-    return things == {part.replace("the ", "") for part in wanted.replace("contains ", "").split(" and ")}
+    return things == {part.replace("the ", "") for part in expected.replace("contains ", "").split(" and ")}
 
 
 def _prepared(text: str, t5: bool) -> str:
@@ -59,16 +59,16 @@ def right(prediction: str | None, gold: str) -> bool:
     """
     if prediction is None:
         return False
-    wanted = {_key(thing) for thing in contents_of(gold)}
-    said = _VERB.sub("", prediction.strip().lower(), count=1).strip(" \t\n.,;:!?\"'")
-    if not wanted or said in ("nothing", "empty"):
-        return not wanted and said in ("nothing", "empty")
-    parts = re.split(r"[,;]|\band\b|&", said)
+    expected = {_key(thing) for thing in contents_of(gold)}
+    predicted = _VERB.sub("", prediction.strip().lower(), count=1).strip(" \t\n.,;:!?\"'")
+    if not expected or predicted in ("nothing", "empty"):
+        return not expected and predicted in ("nothing", "empty")
+    parts = re.split(r"[,;]|\band\b|&", predicted)
     named = {_key(_ARTICLES.sub("", part.strip(" .\"'"), count=1)) for part in parts}
     # Without the blank, `thecup` is `the cup`; but a thing may begin with these letters, too.
     return {
-        thing[3:] if thing.startswith("the") and thing not in wanted else thing for thing in named - {""}
-    } == wanted
+        thing[3:] if thing.startswith("the") and thing not in expected else thing for thing in named - {""}
+    } == expected
 
 
 def _key(thing: str) -> str:
@@ -77,8 +77,8 @@ def _key(thing: str) -> str:
 
 def in_words_of_t5(text: str) -> str:
     """Return a reply in the words of the files for fine-tuning T5: with `contains`, or `is empty`."""
-    said = text.strip(". ").removeprefix("contains ")
-    return "is empty" if said in EMPTY else f"contains {said}"
+    answer = text.strip(". ").removeprefix("contains ")
+    return "is empty" if answer in EMPTY else f"contains {answer}"
 
 
 def read_all(reply: str, boxes: Sequence[str]) -> list[str | None]:

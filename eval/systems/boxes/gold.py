@@ -137,9 +137,9 @@ def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[
 def _only(where: Path, split: str, files: Sequence[P]) -> P:
     if len(files) == 1:
         return files[0]
-    listed = f"several: {', '.join(map(str, files))}" if files else "none"
+    names = f"several: {', '.join(map(str, files))}" if files else "none"
     raise UserError(
-        f"{where}: expected one file of Boxes whose name begins with {split!r}; found {listed}",
+        f"{where}: expected one file of Boxes whose name begins with {split!r}; found {names}",
         remedy="name the file itself (--data FILE) or more of it (--set split=FOLDER/test); d2e data boxes makes one",
     )
 
@@ -182,10 +182,10 @@ def official_tsv(questions: Sequence[BoxQuestion], predictions: Sequence[str | N
     for number, (question, text) in enumerate(zip(questions, predictions, strict=True)):
         prediction = re.sub(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+", " ", text or "")
         # The official files have the line end of the prompt as a backslash and an n.
-        asked = f"Description: {question.description}\\nStatement: {question.box} contains"
+        prompt = f"Description: {question.description}\\nStatement: {question.box} contains"
         if question.form == "t5":
-            asked = f"{question.description} {question.box} ."
-        lines.append(f"{number}\t{question.answer}\t{prediction}\t{asked}")
+            prompt = f"{question.description} {question.box} ."
+        lines.append(f"{number}\t{question.answer}\t{prediction}\t{prompt}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -216,8 +216,8 @@ def _read_tsv(path: Path, lines: Sequence[str], questions: Sequence[BoxQuestion]
         place = f"{path}, line {number}"
         if len(cells) not in (3, 4):
             raise UserError(f"{place}: has {len(cells)} columns: {shortened(line)}", _TSV_REMEDY)
-        target, prediction, asked = cells[-3:]
-        question = _question(asked, place, known)
+        target, prediction, prompt = cells[-3:]
+        question = _question(prompt, place, known)
         if _plain(target) != _plain(question.answer):
             raise UserError(
                 f"{place}: its target is {target!r}; gold line {question.line} has {question.answer!r}",
@@ -229,9 +229,9 @@ def _read_tsv(path: Path, lines: Sequence[str], questions: Sequence[BoxQuestion]
     return predicted
 
 
-def _question(asked: str, place: str, known: dict[tuple[str, str], BoxQuestion]) -> BoxQuestion:
+def _question(prompt: str, place: str, known: dict[tuple[str, str], BoxQuestion]) -> BoxQuestion:
     """Return the question of an input, which may be a whole prompt with instruction and demonstrations."""
-    text = asked.strip('"').replace('""', '"').rpartition("Description: ")[2]
+    text = prompt.strip('"').replace('""', '"').rpartition("Description: ")[2]
     match = _STATEMENT.fullmatch(text.replace("\\nStatement:", "").replace(" Statement:", "").strip())
     if match is None:
         raise UserError(f"{place}: its input ends in {text[-60:]!r}", _TSV_REMEDY)
@@ -240,7 +240,7 @@ def _question(asked: str, place: str, known: dict[tuple[str, str], BoxQuestion])
         if (description, box) in known:
             return known[description, box]
         description = description.partition(". ")[2]
-    raise UserError(f"{place}: the gold file has no such question: …{asked[-60:]!r}", _TSV_REMEDY)
+    raise UserError(f"{place}: the gold file has no such question: …{prompt[-60:]!r}", _TSV_REMEDY)
 
 
 def _plain(text: str) -> str:

@@ -116,8 +116,8 @@ class CrepeOptions(BenchmarkOptions):
                 f"structure=independent with prompt={self.prompt}: it has one structure; expected one of {forms}"
             )
         if (self.entities == "predicted") != (self.entities_file is not None):
-            got = "no entities_file" if self.entities_file is None else f"entities={self.entities}"
-            raise ValueError(f"got {got}; entities=predicted and entities_file=PATH are given together or not at all")
+            form = "no entities_file" if self.entities_file is None else f"entities={self.entities}"
+            raise ValueError(f"got {form}; entities=predicted and entities_file=PATH are given together or not at all")
         return self
 
 
@@ -167,7 +167,7 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
             states = {procedure.id: [block.entities for block in procedure.blocks] for procedure in procedures}
         if options.entities_file is not None:
             predicted = read_states(options.entities_file, gold)
-            states = {one.id: fitting_states(one, predicted[one.id], call.seed) for one in procedures}
+            states = {p.id: fitting_states(p, predicted[p.id], call.seed) for p in procedures}
         request = Request(
             dataset=f"crepe-{options.split}",
             procedures=procedures,
@@ -183,11 +183,11 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
         answers = family.ask(request, asker)
         # What could not be read counts as equally likely, as in the official code.
         changes = {
-            one.id: [
-                {event: LABELS[label] for event, label in zip(one.events, row, strict=True) if label}
-                for row in answers[one.id].labels
+            p.id: [
+                {event: LABELS[label] for event, label in zip(p.events, row, strict=True) if label}
+                for row in answers[p.id].labels
             ]
-            for one in procedures
+            for p in procedures
         }
         unread = sum(label is None for answer in answers.values() for row in answer.labels for label in row)
         title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
@@ -203,8 +203,8 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
         return read_predictions(path, gold, options.read, options.missing)
 
     def files(self, gold: Sequence[CrepeProcedure], answers: CrepePredictions) -> dict[str, str]:
-        asked = [procedure for procedure in gold if procedure.id in answers.changes]
-        return {PREDICTIONS_FILE: predictions_text(asked, answers)}
+        procedures = [procedure for procedure in gold if procedure.id in answers.changes]
+        return {PREDICTIONS_FILE: predictions_text(procedures, answers)}
 
     def template(self, gold: Sequence[CrepeProcedure], options: Any) -> Iterator[dict[str, Any]]:
         for name, step, event in (pair for procedure in gold for pair in procedure.pairs):

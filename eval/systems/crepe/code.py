@@ -146,7 +146,7 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
 
     return {
         name: CrepeAnswer([labels(*pair, len(events)) for pair in zip(replies[name], steps, strict=True)])
-        for name, steps, events in ((one.id, one.steps, one.events) for one in request.procedures)
+        for name, steps, events in ((p.id, p.steps, p.events) for p in request.procedures)
     }
 
 
@@ -169,7 +169,7 @@ def ask_flat(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
         return list(map(CrepeTurn, *views))
 
     replies = converse(request, asker, opening, by_event(request, turns), _FLAT_TOKENS, dialogue=True)
-    return answers_by_event(request, lambda said, _: list(map(read_option, said)), replies)
+    return answers_by_event(request, lambda texts, _: list(map(read_option, texts)), replies)
 
 
 def _flat_turns(goal: str, steps: Sequence[str], event: str) -> list[str]:

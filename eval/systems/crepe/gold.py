@@ -294,7 +294,7 @@ def read_predictions(path: Path, gold: Sequence[CrepeProcedure], read: ReadAs, m
     kind: Any = "predicted_event" if facts["read"] == "predicted" else "event"
     changes = {output.id: [block.changes(kind) for block in output.blocks] for output, _ in pairs}
     if strangers := sum(
-        event not in truth.events for _, truth in pairs for said in changes[truth.id] for event in said
+        event not in truth.events for _, truth in pairs for step in changes[truth.id] for event in step
     ):
         notes = [f"{strangers} predicted changes are of events that are not in the gold file", *notes]
     if read == "auto" and not marked:
@@ -365,13 +365,13 @@ def predictions_text(gold: Sequence[CrepeProcedure], predicted: CrepePredictions
     for procedure in gold:
         raw: dict[str, Any] = copy.deepcopy(dict(procedure.raw))
         entities = predicted.entities.get(procedure.id) or [()] * len(procedure.blocks)
-        for block, said, written in zip(raw["steps"][1:], predicted.changes[procedure.id], entities, strict=True):
+        for block, changes, written in zip(raw["steps"][1:], predicted.changes[procedure.id], entities, strict=True):
             block[:] = [row for row in block if not row["type"].startswith("predicted_")]
             block += [{"type": "predicted_entity", **vars(change)} for change in written]
             block += [
-                {"type": "predicted_event", "event": event, "change": said[event]}
+                {"type": "predicted_event", "event": event, "change": changes[event]}
                 for event in procedure.events
-                if event in said
+                if event in changes
             ]
         content[procedure.id] = raw | _MARK
     return json.dumps(content, indent=4, ensure_ascii=False) + "\n"

@@ -189,14 +189,14 @@ def converse(
 
     options: dict[str, Any] = {"max_new_tokens": tokens, "style": request.style}
     if dialogue:
-        counts = {key: len(asked) for key, asked in turns.items()}
+        counts = {key: len(questions) for key, questions in turns.items()}
         return ask_by_turns(
-            asker, "turn-{:02}", counts, lambda key, said: chat(key, said, turns[key][len(said)]), read=str, **options
+            asker, "turn-{:02}", counts, lambda key, past: chat(key, past, turns[key][len(past)]), read=str, **options
         )
-    chats = [chat(key, (), turn) for key, asked in turns.items() for turn in asked]
+    chats = [chat(key, (), turn) for key, questions in turns.items() for turn in questions]
     outputs = asker.choose(name, chats, request.style) if request.by_likelihood else asker.ask(name, chats, **options)
     replies = iter(outputs)
-    return {key: [next(replies) for _ in asked] for key, asked in turns.items()}
+    return {key: [next(replies) for _ in questions] for key, questions in turns.items()}
 
 
 def event_names(procedure: CrepeProcedure) -> list[str]:
@@ -231,7 +231,7 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
         tokens *= 1 + max(len(procedure.steps) for procedure in request.procedures)
     dialogue = request.prompt in ("text_change", "chat") or (request.prompt == "cot" and not request.independent)
     replies = converse(request, asker, opening, turns, tokens, dialogue=dialogue)
-    answers = answers_by_event(request, lambda said, steps: _labels(request, said, steps), replies)
+    answers = answers_by_event(request, lambda texts, steps: _labels(request, texts, steps), replies)
     if request.prompt != "two_questions":
         return answers
     both = {
@@ -251,20 +251,20 @@ def _asked(request: Request, steps: Sequence[str]) -> list[tuple[int, str]]:
 
 def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) -> list[CrepeTurn]:
     """Return the questions about an event; those of a demonstration have no follow-ups."""
-    solved, asked = isinstance(about, Demonstration), _asked(request, about.steps)
+    solved, questions = isinstance(about, Demonstration), _asked(request, about.steps)
     changes = about.entity_changes if isinstance(about, Demonstration) else request.states.get(about.id)
     changes = changes if request.entities == "gold" else None
     follow_up = request.prompt == "self_ask" and not request.independent
     noted = about.steps if follow_up or changes is None else list(map(_noted, about.steps, changes))
     fields = {"goal": about.goal, "event": event, "clause": clause(event), "steps": noted}
     turns = []
-    for step, way in asked:
+    for step, way in questions:
         now = {"before": " ".join(noted[: max(step - 1, 0)]), "done": " ".join(noted[:step])}
         now["now"] = noted[step - 1] if step else ""
-        given = changes[step - 1] if follow_up and changes and not solved else ()
+        changed = changes[step - 1] if follow_up and changes and not solved else ()
         shown, hidden = (
-            filled(request.texts["user"], step=step, way=way, opens=step == asked[0][0], **fields, **view)
-            for view in ({"given": given, **now}, {"hidden": True, "given": (), **dict.fromkeys(now, "(not shown)")})
+            filled(request.texts["user"], step=step, way=way, opens=step == questions[0][0], **fields, **view)
+            for view in ({"given": changed, **now}, {"hidden": True, "given": (), **dict.fromkeys(now, "(not shown)")})
         )
         name = "" if request.prompt == "text_at_once" else f"/step{step}" + f"/{way}" * bool(way)
         turns.append(CrepeTurn(shown, hidden, name))
@@ -308,7 +308,7 @@ def _demonstrated(request: Request) -> list[tuple[str, str]]:
     """Return questions and answers about the first event of each demonstration."""
     pairs = []
     for shown in request.demonstrations:
-        event, asked = shown.events[0], _asked(request, shown.steps)
+        event, questions = shown.events[0], _asked(request, shown.steps)
         at_once = request.prompt == "text_at_once"
         answers = [
             filled(
@@ -320,7 +320,7 @@ def _demonstrated(request: Request) -> list[tuple[str, str]]:
                 holds=event.holds[step],
                 label=LABELS[event.label(step)] if step else "",
             )
-            for step, way in ([(step, "") for step in range(1, len(shown.steps) + 1)] if at_once else asked)
+            for step, way in ([(step, "") for step in range(1, len(shown.steps) + 1)] if at_once else questions)
         ]
         answers = ["\n".join(answers)] if at_once else answers
         turns = _turns(request, shown, event.event)

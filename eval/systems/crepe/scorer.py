@@ -74,9 +74,9 @@ def flatten(gold: Sequence[CrepeProcedure], predicted: CrepePredictions) -> Pair
     rows = [
         {
             "gold": label_of(block.events.get(event), official=True),
-            "predicted": label_of(said.get(event), official=True),
+            "predicted": label_of(changes.get(event), official=True),
             "corrected_gold": label_of(block.events.get(event), official=False),
-            "corrected_predicted": label_of(said.get(event), official=False),
+            "corrected_predicted": label_of(changes.get(event), official=False),
             "procedure": place,
             "id": procedure.id,
             "event": event,
@@ -86,7 +86,7 @@ def flatten(gold: Sequence[CrepeProcedure], predicted: CrepePredictions) -> Pair
             "topic": topics.get(procedure.id),
         }
         for place, procedure in enumerate(kept)
-        for step, (block, said) in enumerate(zip(procedure.blocks, predicted.changes[procedure.id], strict=True))
+        for step, (block, changes) in enumerate(zip(procedure.blocks, predicted.changes[procedure.id], strict=True))
         for event in procedure.events
     ]
     if not rows:
@@ -126,7 +126,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
     total = confusions.sum(axis=0)
     changed = gold != EQUALLY
     both = changed & (predicted != EQUALLY)
-    every = macro_f1(gold[changed], predicted[changed], [LESS, MORE])
+    all_changed = macro_f1(gold[changed], predicted[changed], [LESS, MORE])
     human = {} if rows.human.isna().any() else {"human": {"macro_f1": macro_f1(gold, rows.human)}}
     topics = {name: rows.topic == name for name in rows.topic.dropna().unique()}
     return {
@@ -141,7 +141,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
         "which_way": {
             "macro_f1": macro_f1(gold[both], predicted[both]),
             "pairs": int(both.sum()),
-            "all_changed": {"macro_f1": every, "pairs": int(changed.sum())},
+            "all_changed": {"macro_f1": all_changed, "pairs": int(changed.sum())},
         },
         "by_length": _by_group(rows, _lengths(pairs)),
         "by_topic": _by_group(rows, topics),
@@ -204,13 +204,13 @@ def measures(pairs: Pairs) -> list[Measure]:
     rows, names = pairs.rows, [procedure.id for procedure in pairs.procedures]
     gold = digest([rows.procedure.tolist(), rows.gold.tolist(), names])
     measured = []
-    for name, form, truth, said, classes in (
+    for name, form, truth, predicted, classes in (
         ("macro-F1", "macro_f1", rows.gold, rows.predicted, 3),
         ("macro-F1, corrected", "macro_f1_all", rows.corrected_gold, rows.corrected_predicted, 3),
         ("did it change: macro-F1", "macro_f1", rows.gold != EQUALLY, rows.predicted != EQUALLY, 2),
         ("accuracy", "share", rows.gold, rows.predicted, 3),
     ):
-        counts = _confusions(rows.procedure, truth, said, classes)
+        counts = _confusions(rows.procedure, truth, predicted, classes)
         if form == "share":
             counts = np.stack([counts.reshape(-1, 3, 3).trace(axis1=1, axis2=2), counts.sum(axis=1)], axis=1)
         measured += measure(name, form, "procedures", gold, dict(zip(names, counts.tolist(), strict=False)))
@@ -220,7 +220,7 @@ def measures(pairs: Pairs) -> list[Measure]:
 def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
     low, high = scores["macro_f1_interval"]
     way, by_chance = scores["which_way"], scores["baselines"]["chance"]
-    every = way["all_changed"]
+    all_changed = way["all_changed"]
     drawn = f"mean of {by_chance['draws']} draws, deviation {percent(by_chance['deviation'])}"
     figures = [
         ("macro-F1", scores["macro_f1"], f"{percent(low)}–{percent(high)}"),
@@ -228,7 +228,7 @@ def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Tab
         ("accuracy", scores["accuracy"], ""),
         ("did it change: macro-F1", scores["did_it_change"]["macro_f1"], f"{scores['counts']['pairs']} pairs"),
         ("which way: macro-F1", way["macro_f1"], f"{way['pairs']} pairs, changed in gold and prediction"),
-        ("which way, all changed", every["macro_f1"], f"{every['pairs']} pairs, changed in gold"),
+        ("which way, all changed", all_changed["macro_f1"], f"{all_changed['pairs']} pairs, changed in gold"),
         ("chance: macro-F1", by_chance["macro_f1"], drawn),
         ("majority: macro-F1", scores["baselines"]["majority"]["macro_f1"], ""),
     ]
@@ -273,7 +273,7 @@ def score_by_relation(gold: Sequence[CrepeProcedure], predicted: Sequence[CrepeP
     unlabelled = 0
     known = {procedure.id: procedure for procedure in gold}
     blocks = [pair for output in predicted for pair in zip(known[output.id].blocks, output.blocks, strict=True)]
-    for truth, row in ((truth, row) for truth, said in blocks for row in said.root if row.type == "predicted_event"):
+    for truth, row in ((truth, row) for truth, block in blocks for row in block.root if row.type == "predicted_event"):
         value = row.event_entity_inference
         if value is None:
             unlabelled += 1

@@ -75,7 +75,7 @@ class OpenPI2(Benchmark[Any, Any]):
             return result
         file, truth = kind.predictions_at(predictions, options), kind.gold_at(gold, options)
         predicted, known = list(read_official(file)), list(read_official(truth))
-        moved = [name for name, other in zip_longest(predicted, known[: len(predicted)]) if name != other]
+        moved = [name for name, expected in zip_longest(predicted, known[: len(predicted)]) if name != expected]
         if not moved:
             return result
         warning = (

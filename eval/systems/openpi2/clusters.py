@@ -160,11 +160,11 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _ask_runs(
-    asker: Asker, name: str, asked: Sequence[TaskItem], tokens: int, runs: int, seed: int
+    asker: Asker, name: str, chats: Sequence[TaskItem], tokens: int, runs: int, seed: int
 ) -> list[list[list[tuple[str, ...]]]]:
     """Return for each prompt the groups in the reply of each run."""
     outputs = [
-        asker.ask(f"{name}-run{run + 1}", asked, max_new_tokens=tokens, temperature=_TEMPERATURE, seed=seed + run)
+        asker.ask(f"{name}-run{run + 1}", chats, max_new_tokens=tokens, temperature=_TEMPERATURE, seed=seed + run)
         for run in range(runs)
     ]
     return [list(map(parse_groups, replies)) for replies in zip(*outputs, strict=True)]
@@ -173,7 +173,7 @@ def _ask_runs(
 def _ask_clusters(
     asker: Asker,
     name: str,
-    asked: Mapping[str, tuple[ToCluster, str, Sequence[str]]],
+    tasks: Mapping[str, tuple[ToCluster, str, Sequence[str]]],
     runs: int,
     seed: int,
     form: AttributeForm = "vanilla",
@@ -190,15 +190,15 @@ def _ask_clusters(
             _PROMPT,
             group=name,
             expand=False,
-            goal=one.goal,
-            steps=one.steps,
+            goal=procedure.goal,
+            steps=procedure.steps,
             entity=entity,
             names=ended([names], entity)[0],
             ended=ended,
         )
-        for key, (one, entity, names) in asked.items()
+        for key, (procedure, entity, names) in tasks.items()
     ]
-    return dict(zip(asked, _ask_runs(asker, name, chats, _TOKENS, runs, seed), strict=True))
+    return dict(zip(tasks, _ask_runs(asker, name, chats, _TOKENS, runs, seed), strict=True))
 
 
 def ask_entity_clusters(
@@ -206,8 +206,8 @@ def ask_entity_clusters(
 ) -> dict[str, dict[str, Clustering]]:
     """Cluster each procedure's entities by the answers of one `repeat`; names that are alike are merged first."""
     merged = {key: merge_alike(list(dict.fromkeys(procedure.names[""]))) for key, procedure in procedures.items()}
-    asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
-    answers = _ask_clusters(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
+    tasks = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
+    answers = _ask_clusters(asker, f"entity-clusters-{repeat + 1}", tasks, runs, seed + repeat * runs)
     clusters = {
         key: aggregate(list(names), answers.get(key, ()), leftovers="together") for key, names in merged.items()
     }
@@ -241,18 +241,18 @@ def ask_attribute_clusters(
         for key, procedure in procedures.items()
         for entity, entries in procedure.names.items()
     }
-    asked = {
-        f"{key}/{entity}": (procedures[key], alternatives(entity)[0], listed)
-        for (key, entity), listed in names.items()
+    tasks = {
+        f"{key}/{entity}": (procedures[key], alternatives(entity)[0], attributes)
+        for (key, entity), attributes in names.items()
         if len(procedures[key].names[entity]) > 1
     }
-    answers = _ask_clusters(asker, "attribute-clusters", asked, runs, seed, form)
+    answers = _ask_clusters(asker, "attribute-clusters", tasks, runs, seed, form)
     clusters: dict[str, dict[str, Clustering]] = {key: {} for key in procedures}
-    for (key, entity), listed in names.items():
-        clusters[key][entity] = [listed] if listed else []
+    for (key, entity), attributes in names.items():
+        clusters[key][entity] = [attributes] if attributes else []
         if f"{key}/{entity}" in answers:
             end = suffix(entity, form)
-            groups = aggregate([name + end for name in listed], answers[f"{key}/{entity}"], leftovers="apart")
+            groups = aggregate([name + end for name in attributes], answers[f"{key}/{entity}"], leftovers="apart")
             clusters[key][entity] = [[name.removesuffix(end) for name in group] for group in groups]
     return clusters
 
@@ -287,23 +287,23 @@ def score_clusters(gold: Groups, predictions: Groups) -> dict[str, PrecisionReca
     """
     official, corrected = PrecisionRecall(), PrecisionRecall()
     for key, entity in ((key, entity) for key, entities in predictions.items() for entity in entities):
-        wanted = gold[key][entity]
-        if entity and len(wanted) <= 1:
+        expected = gold[key][entity]
+        if entity and len(expected) <= 1:
             continue
-        known = {name for group in wanted for name in group}
+        known = {name for group in expected for name in group}
         predicted = [tuple(name for name in group if name in known) for group in predictions[key][entity]]
         # What is officially "precision" has gold clusters above and predicted ones below.
         official.predicted += len(predicted)
-        official.predicted_right += sum(_found(group, predicted) for group in wanted)
-        official.gold += len(wanted)
-        official.gold_found += sum(_found(group, wanted) for group in predicted)
-        corrected.count(set(map(frozenset, filter(None, predicted))), set(map(frozenset, wanted)))
+        official.predicted_right += sum(_found(group, predicted) for group in expected)
+        official.gold += len(expected)
+        official.gold_found += sum(_found(group, expected) for group in predicted)
+        corrected.count(set(map(frozenset, filter(None, predicted))), set(map(frozenset, expected)))
     return {"official": official, "corrected": corrected}
 
 
-def _found(group: Sequence[str], others: Iterable[Sequence[str]]) -> bool:
+def _found(group: Sequence[str], groups: Iterable[Sequence[str]]) -> bool:
     # As officially: as many names, each of them in the other.
-    return any(len(group) == len(other) and all(name in other for name in group) for other in others)
+    return any(len(group) == len(candidate) and all(name in candidate for name in group) for candidate in groups)
 
 
 def clusters_result(scores: Mapping[Kind, Sequence[dict[str, PrecisionRecall]]]) -> BenchmarkResult:
@@ -311,14 +311,14 @@ def clusters_result(scores: Mapping[Kind, Sequence[dict[str, PrecisionRecall]]])
     rows: list[tuple[str, ...]] = []
     detail: dict[str, dict[str, Any]] = {}
     headline: dict[str, float] = {}
-    for what, runs in scores.items():
-        detail[what] = {}
+    for kind, runs in scores.items():
+        detail[kind] = {}
         for name in ("official", "corrected"):
             figures = [run[name] for run in runs]
-            detail[what][name] = [item.as_json() for item in figures]
+            detail[kind][name] = [item.as_json() for item in figures]
             means = {key: mean(getattr(item, key) for item in figures) for key in ("precision", "recall", "f1")}
-            rows.append((f"{what}, {name}", *map(cell, means.values()), str(len(figures))))
-            headline.setdefault(f"{what}_cluster_f1", means["f1"])
+            rows.append((f"{kind}, {name}", *map(cell, means.values()), str(len(figures))))
+            headline.setdefault(f"{kind}_cluster_f1", means["f1"])
     title = "Clusters, exact match (officially precision and recall have their names swapped)"
     table = Table.of(("of", "precision", "recall", "F1", "mean of"), rows, title)
     return BenchmarkResult({**headline, "clusters": detail}, [table])
@@ -329,9 +329,9 @@ def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
     scores = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
     about = digest([[key, dict(gold[key])] for key in sorted(predictions)])
     return [
-        found
+        item
         for rule, after in (("official", ""), ("corrected", ", corrected"))
-        for found in f1_measure(f"{kind}, cluster F1{after}", about, {key: one[rule] for key, one in scores.items()})
+        for item in f1_measure(f"{kind}, cluster F1{after}", about, {key: both[rule] for key, both in scores.items()})
     ]
 
 
@@ -408,7 +408,7 @@ def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int)
         for entity, cluster in procedure.clusters.items()
         for attribute, names in {"": cluster.names, **cluster.attributes}.items()
     }
-    asked = [
+    chats = [
         conversation(
             "openpi2",
             "/".join(filter(None, key)),
@@ -423,7 +423,7 @@ def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int)
         for key, names in clusters.items()
     ]
     paraphrases: dict[str, Paraphrases] = {key: {} for key in procedures}
-    answers = _ask_runs(asker, "expansion", asked, _EXPANSION_TOKENS, runs, seed)
+    answers = _ask_runs(asker, "expansion", chats, _EXPANSION_TOKENS, runs, seed)
     for ((key, entity, attribute), names), replies in zip(clusters.items(), answers, strict=True):
         known, kept = set(map(normalise, names)), paraphrases[key].setdefault((entity, attribute), [])
         for name in (name.strip() for groups in replies for group in groups[:1] for name in group):
@@ -468,8 +468,8 @@ def expansion_result(gold: Procedures, paraphrases: Mapping[str, Paraphrases]) -
     for kind, clusters in compared.items():
         total = PrecisionRecall.total(clusters)
         shared = (total.precision, total.recall) if "expanded" in expansions(gold) else (None, None)
-        each = total.predicted / len(clusters) if clusters else 0.0
-        rows.append((kind, str(len(clusters)), f"{each:.1f}", *map(cell, shared)))
+        average = total.predicted / len(clusters) if clusters else 0.0
+        rows.append((kind, str(len(clusters)), f"{average:.1f}", *map(cell, shared)))
         counts = {"clusters": len(clusters), "paraphrases": total.predicted}
         detail[kind] = {**counts, "in_official": shared[0], "of_official": shared[1]}
     columns = ("of", "clusters", "paraphrases each", "share that the official file has", "share of its own found")
@@ -483,5 +483,5 @@ class Expansion(OpenPITask[Procedures, Mapping[str, Paraphrases]]):
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
         path = self.gold_at(call.data, call.options, "--data")
         gold = read_clustered(path)
-        found = ask_expansion(asker, call.drawn_from(gold), runs=call.options.expansion_runs, seed=call.seed)
-        return replace(expansion_result(gold, found), files={"expanded.json": expanded_file(path, found)})
+        paraphrases = ask_expansion(asker, call.drawn_from(gold), runs=call.options.expansion_runs, seed=call.seed)
+        return replace(expansion_result(gold, paraphrases), files={"expanded.json": expanded_file(path, paraphrases)})

@@ -54,9 +54,9 @@ def ask_entity_states(
 ) -> tuple[StateChanges, int]:
     """Return predicted changes by step, and the number of lines in the answers that are no such sentence."""
     replies = ask_listing(asker, "complete", form, procedures, name="entity-states", **sampling)
-    changes, other = read_changes(replies)
+    changes, other_lines = read_changes(replies)
     if not with_salience:
-        return changes, other
+        return changes, other_lines
     entities = {key: [list(dict.fromkeys(c.entity for c in step)) for step in steps] for key, steps in changes.items()}
     rated = ask_local(asker, procedures, entities, **sampling)
     with_ratings = {
@@ -66,16 +66,16 @@ def ask_entity_states(
         ]
         for key, steps in changes.items()
     }
-    return with_ratings, other
+    return with_ratings, other_lines
 
 
 def read_changes(replies: Mapping[str, Sequence[str]]) -> tuple[StateChanges, int]:
     """Return the changes in the replies about each step, and the number of lines that are no such sentence."""
     parsed = {
         key: [
-            [parse_change(line) for line in parse_sentences(reply) if line not in ("", _NO_CHANGE)] for reply in said
+            [parse_change(line) for line in parse_sentences(reply) if line not in ("", _NO_CHANGE)] for reply in texts
         ]
-        for key, said in replies.items()
+        for key, texts in replies.items()
     }
     changes = {
         key: [list(dict.fromkeys(StateChange(*fields) for fields in step if fields is not None)) for step in steps]
@@ -111,12 +111,12 @@ def crepe_entities_file(changes: StateChanges) -> str:
 
 
 def with_other_lines(result: BenchmarkResult, count: int) -> BenchmarkResult:
-    first, *others = result.tables
+    first, *rest = result.tables
     if count:
         note = f"lines of the predicted entity states that are no state change, and are left out: {count}"
         first = replace(first, caption=f"{first.caption}; {note}")
     scores = {**result.scores, "lines_that_are_no_state_change": count}
-    return replace(result, scores=scores, tables=[first, *others])
+    return replace(result, scores=scores, tables=[first, *rest])
 
 
 def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
@@ -148,9 +148,9 @@ def ask_setting(
 
     def next_step(about: tuple[str, str], replies: Sequence[str]) -> TaskItem:
         key, event = about
-        told = None if states is None else states[key]
+        shown = None if states is None else states[key]
         steps = [block.step for block in procedures[key].blocks[: len(replies) + 1]]
-        prompt = {"goal": procedures[key].goal, "event": event, "steps": steps, "replies": replies, "states": told}
+        prompt = {"goal": procedures[key].goal, "event": event, "steps": steps, "replies": replies, "states": shown}
         chat = conversation("openpi2", f"{key}/{event}", "openpi2/prompts/crepe", group=key, **prompt)
         lengths.append(length(chat.messages))
         return chat
@@ -165,13 +165,13 @@ def ask_setting(
 
 def downstream_result(
     procedures: Mapping[str, CrepeProcedure],
-    told: Mapping[str, StateChanges | None],
+    states_of: Mapping[str, StateChanges | None],
     settings: Mapping[str, Replies],
     unit: str,
 ) -> BenchmarkResult:
     """Return macro-F1 of each setting, and how much shorter its prompts are than with all entity states.
 
-    `told` are the states in the prompts of each setting, `unit` is that of the prompt lengths.
+    `states_of` are the states in the prompts of each setting, `unit` is that of the prompt lengths.
     """
     _, whole = settings["all"]
     events = [(key, event, procedure.blocks) for key, procedure in procedures.items() for event in procedure.events]
@@ -180,7 +180,7 @@ def downstream_result(
     for name, (replies, length) in settings.items():
         labels = [_LABEL.search(reply) for key, event, _ in events for reply in replies[key, event]]
         predicted = [LABELS.index(label[0].lower()) if label else 0 for label in labels]
-        states = told[name]
+        states = states_of[name]
         score, saved = macro_f1(gold, predicted) or 0.0, 1 - length / whole if whole else 0.0
         entities = None if states is None else entities_a_step(states)
         detail[name] = {
@@ -218,17 +218,19 @@ class CrepeDownstream(OpenPITask[Any, Any]):
         procedures = crepe_procedures(call)
         (length, unit), how = prompt_length(asker), call.sampling
         plain = {
-            key: Procedure(id=key, goal=one.goal, steps=tuple(block.step for block in one.blocks))
-            for key, one in procedures.items()
+            key: Procedure(id=key, goal=procedure.goal, steps=tuple(block.step for block in procedure.blocks))
+            for key, procedure in procedures.items()
         }
-        every, other = ask_entity_states(asker, call.form, plain, with_salience=True, **how)
-        kept = salient(every, options.salient)
-        told: dict[str, StateChanges | None] = {"none": None, "all": every, "salient": kept}
-        settings = {name: ask_setting(asker, name, procedures, states, length, **how) for name, states in told.items()}
-        states_files = {"all": every, "salient": kept}
+        all_states, other_lines = ask_entity_states(asker, call.form, plain, with_salience=True, **how)
+        kept = salient(all_states, options.salient)
+        shown: dict[str, StateChanges | None] = {"none": None, "all": all_states, "salient": kept}
+        settings = {
+            name: ask_setting(asker, name, procedures, states, length, **how) for name, states in shown.items()
+        }
+        states_files = {"all": all_states, "salient": kept}
         files = {f"entities-{name}.json": crepe_entities_file(states) for name, states in states_files.items()}
-        result = downstream_result(procedures, told, settings, unit)
-        return replace(with_other_lines(result, other), files=files)
+        result = downstream_result(procedures, shown, settings, unit)
+        return replace(with_other_lines(result, other_lines), files=files)
 
 
 class CrepeStates(OpenPITask[Any, Any]):
@@ -237,19 +239,19 @@ class CrepeStates(OpenPITask[Any, Any]):
     def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
         steps = {key: procedure.steps for key, procedure in crepe_procedures(call).items()}
         chats = [
-            conversation("openpi2", f"{key}/{count}", _TRAINED, group="crepe-states", steps=listed[:count])
-            for key, listed in steps.items()
-            for count in range(1, len(listed) + 1)
+            conversation("openpi2", f"{key}/{count}", _TRAINED, group="crepe-states", steps=texts[:count])
+            for key, texts in steps.items()
+            for count in range(1, len(texts) + 1)
         ]
         outputs = iter(asker.ask("crepe-states", chats, max_new_tokens=_TRAINED_TOKENS, **call.sampling))
-        changes, other = read_changes({key: [next(outputs) for _ in listed] for key, listed in steps.items()})
+        changes, other_lines = read_changes({key: [next(outputs) for _ in texts] for key, texts in steps.items()})
         counts = {
             "procedures": len(steps),
             "steps": len(chats),
-            "changes": sum(len(step) for listed in changes.values() for step in listed),
+            "changes": sum(len(step) for by_step in changes.values() for step in by_step),
             "entities_a_step": entities_a_step(changes),
         }
         rows = [(name.replace("_", " "), f"{value:,.1f}".removesuffix(".0")) for name, value in counts.items()]
         table = Table.of(("predicted states", ""), rows, "Entity states of CREPE's steps, not scored")
-        result = with_other_lines(BenchmarkResult({"crepe_states": counts}, [table]), other)
+        result = with_other_lines(BenchmarkResult({"crepe_states": counts}, [table]), other_lines)
         return replace(result, files={"entities-all.json": crepe_entities_file(changes)})

@@ -210,7 +210,7 @@ def read_procedures(path: Path) -> dict[str, Procedure]:
 def read_clustered(path: Path) -> dict[str, Procedure]:
     """Read procedures of a file that has clusters; errors as in `read_procedures`."""
     procedures = read_procedures(path)
-    for procedure, states in ((listed, states) for listed in procedures.values() for states in listed.states):
+    for procedure, states in ((p, states) for p in procedures.values() for states in p.states):
         cluster = procedure.clusters.get(states.entity)
         known = {normalise(name) for name in cluster.attributes} if cluster else set()
         changing = [change.attribute for step in states.steps for change in step]
@@ -248,16 +248,16 @@ def read_by_step(path: Path, gold: Mapping[str, Sequence[Any]], schema: Any) -> 
     return check_steps(path, by_step, gold)
 
 
-def check_steps(path: Path, found: dict[str, list[Any]], gold: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+def check_steps(path: Path, content: dict[str, list[Any]], gold: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """Return items by step of a file; UserError if procedures or numbers of steps are not those of the gold file."""
-    check_ids(path, "procedure", found, gold)
-    for key, steps in found.items():
+    check_ids(path, "procedure", content, gold)
+    for key, steps in content.items():
         if len(steps) != len(gold[key]):
             raise UserError(
                 f"{path}: {key}: got {len(steps)} items; expected one item for each of the {len(gold[key])} steps of "
                 "the procedure"
             )
-    return found
+    return content
 
 
 Content = dict[str, Any]
@@ -320,16 +320,16 @@ def _add_to_step(task: str, content: Content, name: str, step: int, *cells: str)
     """Add an item to a step of a procedure; empty cells add nothing, and steps that were passed over have nothing."""
     steps: list[Any] = content.setdefault(name, [])
     steps += [[] if task in ("states", "complete") else {} for _ in range(step - len(steps))]
-    listed = steps[step - 1]
+    items = steps[step - 1]
     if not any(cells):
         return
     if task in ("states", "complete"):
-        listed.append(list(cells) if len(cells) > 1 else cells[0])
+        items.append(list(cells) if len(cells) > 1 else cells[0])
         return
     entity, *attribute = cells
     if task == "schemata" and not entity:
         raise ValueError(f"entity: got '' for attribute {attribute[0]!r}; expected the entity that has it")
-    listed.setdefault(entity, []).extend([attribute] if task == "errors" else filter(None, attribute))
+    items.setdefault(entity, []).extend([attribute] if task == "errors" else filter(None, attribute))
 
 
 def _add(task: str, content: Content, name: str, *cells: Any) -> None:

@@ -63,9 +63,9 @@ def read_tasks(path: Path) -> dict[str, PlanningTask]:
         root = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: is not readable as YAML or JSON ({error})") from None
-    listed: list[PlanningTask] = checked(list[PlanningTask], root, str(path))
-    tasks = {task.id: task for task in listed}
-    if len(tasks) < len(listed):
+    entries: list[PlanningTask] = checked(list[PlanningTask], root, str(path))
+    tasks = {task.id: task for task in entries}
+    if len(tasks) < len(entries):
         raise UserError(f"{path}: an id is given twice; expected each once")
     return tasks
 
@@ -193,24 +193,24 @@ class Pddl(OpenPITask[Mapping[str, PlanningTask], Mapping[str, Written]]):
         planner = make_planner(options.planner_seconds)
         tasks = call.drawn_from(read_tasks(options.pddl_file or OWN_PROCEDURES))
         states: StateChanges | None = None
-        other = 0
+        other_lines = 0
         if options.entities != "none":
             procedures = {key: task.procedure for key, task in tasks.items()}
             only = options.entities == "salient"
-            states, other = ask_entity_states(asker, call.form, procedures, with_salience=only, **call.sampling)
+            states, other_lines = ask_entity_states(asker, call.form, procedures, with_salience=only, **call.sampling)
             states = salient(states, options.salient) if only else states
-        asked = [
+        chats = [
             conversation("openpi2", key, "openpi2/prompts/pddl", **vars(task), states=states[key] if states else None)
             for key, task in tasks.items()
         ]
         style = Continuation(cue="", stops=())  # the files have empty lines
-        outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, style=style, **call.sampling)
+        outputs = asker.ask("pddl", chats, max_new_tokens=_TOKENS, style=style, **call.sampling)
         written = {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}
         files = {
             "pddl.json": official_text({key: vars(item) for key, item in written.items()}, indent=2),
             "pddl_tasks.json": official_text([vars(task) for task in tasks.values()], indent=2),
         }
-        return replace(with_other_lines(pddl_result(written, planner), other), files=files)
+        return replace(with_other_lines(pddl_result(written, planner), other_lines), files=files)
 
     def template(self, gold: Mapping[str, PlanningTask], options: Any) -> Iterator[dict[str, Any]]:
         return ({"task": name, "domain": "", "problem": ""} for name in gold)

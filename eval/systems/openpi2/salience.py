@@ -100,7 +100,7 @@ def read_judges(path: Path) -> Judges:
     These are the votes for an entity and its score in OpenPI, if every state has them (paper figure 3).
     """
     first, content, second = read_salience(path), read_official(path), path.with_name(SECOND_HUMAN)
-    others: dict[str, Saliences] = {"second annotator": read_salience(second)} if second.is_file() else {}
+    judges: dict[str, Saliences] = {"second annotator": read_salience(second)} if second.is_file() else {}
     for name, key in (("votes", "votes"), ("saliency score", "score")):
         states = [state for number in first for state in content[number]["states"]]
         if all(key in part for state in states for part in (state, *state["answers"].values())):
@@ -111,8 +111,8 @@ def read_judges(path: Path) -> Judges:
                 ]
                 for number in first
             }
-            others[name] = checked(dict[str, tuple[Count, ...]], counts, str(path))
-    return Judges(first, others, {number: str(content[number].get("goal", number)) for number in first})
+            judges[name] = checked(dict[str, tuple[Count, ...]], counts, str(path))
+    return Judges(first, judges, {number: str(content[number].get("goal", number)) for number in first})
 
 
 def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None:
@@ -129,22 +129,22 @@ def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None
 
 
 def ask_salience(
-    asker: Asker, level: Level, asked: Mapping[str, tuple[Procedure, str, Sequence[str]]], **sampling: Any
+    asker: Asker, level: Level, tasks: Mapping[str, tuple[Procedure, str, Sequence[str]]], **sampling: Any
 ) -> dict[str, list[int]]:
     """Ask for the salience of entities one after the other, each with the answers to those before it.
 
-    `asked` has by name a procedure, one of its steps (unused if `level` is global), and entities.
+    `tasks` has by name a procedure, one of its steps (unused if `level` is global), and entities.
     """
 
     def next_entity(name: str, replies: Sequence[str]) -> TaskItem:
-        procedure, step, entities = asked[name]
+        procedure, step, entities = tasks[name]
         about = {"goal": procedure.goal, "steps": procedure.steps, "step": step, "entities": entities}
         return conversation("openpi2", name, "openpi2/prompts/salience", level=level, replies=replies, **about)
 
-    counts = {name: len(entities) for name, (_, _, entities) in asked.items()}
+    counts = {name: len(entities) for name, (_, _, entities) in tasks.items()}
     options = {"max_new_tokens": _TOKENS, **sampling}
     replies = ask_by_turns(asker, f"salience-{level}-{{}}", counts, next_entity, **options)
-    return {name: list(map(first_integer, said)) for name, said in replies.items()}
+    return {name: list(map(first_integer, texts)) for name, texts in replies.items()}
 
 
 def first_integer(reply: str) -> int:
@@ -157,20 +157,20 @@ def ask_local(
     asker: Asker, procedures: Procedures, entities: Mapping[str, Sequence[Sequence[str]]], **sampling: Any
 ) -> dict[str, list[list[int]]]:
     """Ask for the salience of entities at each step of their procedure."""
-    asked = {
+    tasks = {
         f"{key}/{place}": (procedure, step, named)
         for key, procedure in procedures.items()
         for place, (step, named) in enumerate(zip(procedure.steps, entities[key], strict=True), start=1)
     }
-    values = iter(ask_salience(asker, "local", asked, **sampling).values())
+    values = iter(ask_salience(asker, "local", tasks, **sampling).values())
     return {key: [next(values) for _ in procedure.steps] for key, procedure in procedures.items()}
 
 
 def predict_salience(asker: Asker, procedures: Procedures, **sampling: Any) -> Saliences:
     """Return a model's salience of every gold entity, in each procedure and at each of its steps."""
     entities = {key: [states.entity for states in procedure.states] for key, procedure in procedures.items()}
-    asked = {key: (procedure, "", entities[key]) for key, procedure in procedures.items()}
-    overall = ask_salience(asker, "global", asked, **sampling)
+    tasks = {key: (procedure, "", entities[key]) for key, procedure in procedures.items()}
+    overall = ask_salience(asker, "global", tasks, **sampling)
     everywhere = {key: [entities[key]] * len(procedure.steps) for key, procedure in procedures.items()}
     local = ask_local(asker, procedures, everywhere, **sampling)
     return {
@@ -189,8 +189,8 @@ def salience_file(content: Mapping[str, Any], predictions: Saliences) -> str:
         for state, predicted in zip(written[key]["states"], entities, strict=True):
             state[_PREDICTED[0]] = str(predicted.overall)
             for (step, changes), value in zip(state["answers"].items(), predicted.steps, strict=True):
-                listed = changes if isinstance(changes, list) else changes.get("states", changes.get("attributes"))
-                state["answers"][step] = {"attributes": listed, _PREDICTED[1]: str(value)}
+                attributes = changes if isinstance(changes, list) else changes.get("states", changes.get("attributes"))
+                state["answers"][step] = {"attributes": attributes, _PREDICTED[1]: str(value)}
     return official_text(written)
 
 
@@ -267,7 +267,7 @@ def _values(judges: Mapping[str, Saliences]) -> Table:
     """Return mean and standard deviation of the values that annotators and predictions give (section 5)."""
     rows = []
     for name, judge in judges.items():
-        entities = [entity for listed in judge.values() for entity in listed if entity.bounded]
+        entities = [entity for items in judge.values() for entity in items if entity.bounded]
         if entities:  # votes and scores have other units
             levels = [item.overall for item in entities], [value for item in entities for value in item.steps]
             rows.append((name, *(f"{statistic(values):.1f}" for values in levels for statistic in (np.mean, np.std))))

@@ -127,17 +127,17 @@ def score_schemata(procedure: Procedure, steps: Sequence[Schema], *, expanded: b
 _Said = Sequence[Sequence[tuple[str, list[str]]]]  # at each step, entities with their attributes
 
 
-def _precision(figures: Figures, clusters: ClusterNames, said: _Said, *, official: bool) -> None:
-    entities: list[Collection[str]] = [[entity for entity, _ in step] for step in said]
+def _precision(figures: Figures, clusters: ClusterNames, predicted: _Said, *, official: bool) -> None:
+    entities: list[Collection[str]] = [[entity for entity, _ in step] for step in predicted]
     pairs: list[Collection[tuple[str, str]]] = [
-        [(entity, name) for entity, names in step for name in names] for step in said
+        [(entity, name) for entity, names in step for name in names] for step in predicted
     ]
     if not official:
         entities, pairs = list(map(set, entities)), list(map(set, pairs))
     distinct, distinct_pairs = set(chain.from_iterable(entities)), set(chain.from_iterable(pairs))
-    for level, listed in (("entities_local", entities), ("entities_global", [distinct])):
-        figures[level].predicted = sum(map(len, listed))
-        figures[level].predicted_right = sum(map(clusters.has, chain.from_iterable(listed)))
+    for level, names in (("entities_local", entities), ("entities_global", [distinct])):
+        figures[level].predicted = sum(map(len, names))
+        figures[level].predicted_right = sum(map(clusters.has, chain.from_iterable(names)))
     for level, listed_pairs in (("attributes_local", pairs), ("attributes_global", [distinct_pairs])):
         figures[level].predicted = sum(map(len, listed_pairs))
         matches = map(clusters.match, chain.from_iterable(listed_pairs))
@@ -153,7 +153,7 @@ def _precision(figures: Figures, clusters: ClusterNames, said: _Said, *, officia
 
 
 def _global_recall(
-    figures: Figures, procedure: Procedure, clusters: ClusterNames, said: _Said, *, expanded: bool, official: bool
+    figures: Figures, procedure: Procedure, clusters: ClusterNames, predicted: _Said, *, expanded: bool, official: bool
 ) -> None:
     """Count the clusters that are named; officially those of attributes as written, and in each step."""
     groups: list[tuple[set[str], list[set[str]]]] = [
@@ -165,32 +165,32 @@ def _global_recall(
             for name, cluster in procedure.clusters.items()
         ]
     entities, attributes = figures["entities_global"], figures["attributes_global"]
-    for names, wanted in groups:
-        matching = [listed for step in said for entity, listed in step if entity in names]
+    for names, expected in groups:
+        matching = [named for step in predicted for entity, named in step if entity in names]
         entities.gold += 1
         entities.gold_found += bool(matching)
-        attributes.gold += len(wanted)
-        hits = [sum(not cluster.isdisjoint(listed) for listed in matching) for cluster in wanted]
+        attributes.gold += len(expected)
+        hits = [sum(not cluster.isdisjoint(named) for named in matching) for cluster in expected]
         attributes.gold_found += sum(hits) if official else sum(map(bool, hits))
 
 
 def _local_recall(
-    figures: Figures, procedure: Procedure, clusters: ClusterNames, said: _Said, *, official: bool
+    figures: Figures, procedure: Procedure, clusters: ClusterNames, predicted: _Said, *, official: bool
 ) -> None:
     entities, attributes = figures["entities_local"], figures["attributes_local"]
     for states in procedure.states:
         canonical = normalise(states.entity)
         names, known = clusters.entities[canonical], clusters.attributes[canonical]
-        for changes, step in zip(states.steps, said, strict=True):
+        for changes, step in zip(states.steps, predicted, strict=True):
             changing = [normalise(change.attribute) for change in changes]
-            wanted = [known[name] for name in (changing if official else set(changing))]
-            if not wanted:
+            expected = [known[name] for name in (changing if official else set(changing))]
+            if not expected:
                 continue
-            matching = [listed for entity, listed in step if entity in names]
-            hits = [sum(name in cluster for listed in matching for name in listed) for cluster in wanted]
+            matching = [named for entity, named in step if entity in names]
+            hits = [sum(name in cluster for named in matching for name in named) for cluster in expected]
             entities.gold += 1
             entities.gold_found += len(matching) if official else bool(matching)
-            attributes.gold += len(wanted) * (len(step) if official else 1)
+            attributes.gold += len(expected) * (len(step) if official else 1)
             attributes.gold_found += sum(hits) if official else sum(map(bool, hits))
 
 
@@ -289,7 +289,7 @@ def _bertscores(gold: Procedures, answers: Schemas, scorer: BertScorer, expanded
         gold_steps = [list(chain.from_iterable(s)) for s in gold[key].texts_by_step(named, expanded=expanded)]
         everything = sorted({text for step in gold_steps for text in step})
         whole += [(text, everything) for text in sorted({text for step in texts for text in step})]
-        by_step += [(text, step) for listed, step in zip(texts, gold_steps, strict=True) for text in listed]
+        by_step += [(text, step) for predicted, step in zip(texts, gold_steps, strict=True) for text in predicted]
     return {"global": mean(best_scores(scorer, whole)), "local": mean(best_scores(scorer, by_step))}
 
 
@@ -349,10 +349,10 @@ class Schemata(ListingTask):
         ]
         about = digest_of(gold, answers)
         measures = [
-            found
+            item
             for (rule, kind), figures in by_procedure.items()
             for level in ("global", "local")
-            for found in f1_measure(
+            for item in f1_measure(
                 f"schemata F1, {level}" + " + expansion" * kinds[kind] + ", corrected" * (not rules[rule]),
                 about,
                 {key: levels[f"attributes_{level}"] for key, levels in figures.items()},
@@ -373,10 +373,10 @@ class SchemaErrors(OpenPITask[Procedures, Labelled]):
     def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Labelled:
         content = read_official(path, list[Any])
         # A published procedure ends with the word "annotated".
-        steps = {key: [step for step in found if not isinstance(step, str)] for key, found in content.items()}
+        steps = {key: [step for step in items if not isinstance(step, str)] for key, items in content.items()}
         labelled = checked(dict[str, list[dict[str, list[tuple[str, str | int]]]]], steps, str(path))
         check_steps(path, labelled, {key: procedure.steps for key, procedure in gold.items()})
-        return {key: [list(_rows(path, key, step)) for step in found] for key, found in labelled.items()}
+        return {key: [list(_rows(path, key, step)) for step in items] for key, items in labelled.items()}
 
     def template(self, gold: Procedures, options: Any) -> Iterator[dict[str, Any]]:
         """Return one line per step; a step with more predictions gets more lines."""

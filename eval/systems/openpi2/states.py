@@ -116,15 +116,15 @@ class States(OpenPITask[GoldStates, Predictions]):
             return prompt(key, str(len(replies) + 1), procedures[key].steps[: len(begun)], begun=begun)
 
         if call.form == "chat":  # each change on its own, all in one pass
-            asked = [
+            chats = [
                 prompt(key, f"{place}/{n}", [step], key, state=(state.entity[0], state.attribute[0]))
                 for key, steps in changes.items()
                 for place, (step, states) in enumerate(zip(procedures[key].steps, steps, strict=True), start=1)
                 for n, state in enumerate(states, start=1)
             ]
-            replies = iter(asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, **call.sampling))
+            replies = iter(asker.ask("states", chats, max_new_tokens=_STATES_TOKENS, **call.sampling))
         else:  # each change as a line to be continued, after the answers to those before it
-            said = ask_by_turns(
+            replied = ask_by_turns(
                 asker,
                 "states-{}",
                 {key: sum(map(len, steps)) for key, steps in changes.items()},
@@ -134,7 +134,7 @@ class States(OpenPITask[GoldStates, Predictions]):
                 style=Continuation(cue=None, stops=("\n",)),
                 **call.sampling,
             )
-            replies = chain.from_iterable(said[key] for key in changes)
+            replies = chain.from_iterable(replied[key] for key in changes)
         return {
             key: [[StatePair(*state.names, *parse_states(next(replies))) for state in states] for states in steps]
             for key, steps in changes.items()
@@ -159,17 +159,17 @@ class States(OpenPITask[GoldStates, Predictions]):
             key: [pair for step in zip(steps, gold[key], strict=True) for pair in zip(*step, strict=True)]
             for key, steps in answers.items()
         }
-        every = list(chain.from_iterable(pairs.values()))
+        flat = list(chain.from_iterable(pairs.values()))
         bert = None
         if scorer is not None:  # of all states, each against the first accepted one
-            candidates = [text for predicted, _ in every for text in (predicted.before, predicted.after)]
-            bert = mean(scorer(candidates, [text for _, state in every for text in (state.before[0], state.after[0])]))
-        detail: dict[str, Any] = {"procedures": len(answers), "changes": len(every)}
+            candidates = [text for predicted, _ in flat for text in (predicted.before, predicted.after)]
+            bert = mean(scorer(candidates, [text for _, state in flat for text in (state.before[0], state.after[0])]))
+        detail: dict[str, Any] = {"procedures": len(answers), "changes": len(flat)}
         rows, measures = [], []
         # Both states of a change equal a gold one: officially the first accepted ones, corrected any.
         for rule, state, most in (("official", "first", 1), ("corrected", "any", None)):
             right = {
-                key: [said.before in gold.before[:most] and said.after in gold.after[:most] for said, gold in changes]
+                key: [p.before in gold.before[:most] and p.after in gold.after[:most] for p, gold in changes]
                 for key, changes in pairs.items()
             }
             matches = [float(match) for changes in right.values() for match in changes]
@@ -182,9 +182,9 @@ class States(OpenPITask[GoldStates, Predictions]):
             measures += measure(name, "share", "procedures", about, counts)
         detail["bertscore"] = bert
         total = sum(len(step) for steps in gold.values() for step in steps)
-        title = f"States, exact match with 95 % interval ({scored(len(every), total, 'changes')}); BERTScore "
+        title = f"States, exact match with 95 % interval ({scored(len(flat), total, 'changes')}); BERTScore "
         title += cell(bert) if bert is not None else "not computed, set bertscore_model=NAME"
-        accuracy = detail["official"]["accuracy"] if every else 0.0
+        accuracy = detail["official"]["accuracy"] if flat else 0.0
         scores = {"states_accuracy": accuracy, "states_bertscore": bert, "states": detail}
         table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
         return BenchmarkResult(scores, [table], measures=measures)
@@ -247,16 +247,16 @@ def score_sentences(
     and without a full stop, and each distinct one finds every entity that has it.
     """
     figures = PrecisionRecall()
-    wanted = gold_sentences(procedure, expanded=expanded, any_state=not official)
-    for entities, said in zip(wanted, steps, strict=True):
+    expected = gold_sentences(procedure, expanded=expanded, any_state=not official)
+    for entities, step in zip(expected, steps, strict=True):
         if official:
             fits = [
                 next((i for i, sentences in enumerate(entities) if any(text in gold for gold in sentences)), None)
-                for text in said
+                for text in step
             ]
-            right, entities_found, predicted = len(fits) - fits.count(None), len({*fits} - {None}), len(said)
+            right, entities_found, predicted = len(fits) - fits.count(None), len({*fits} - {None}), len(step)
         else:
-            texts = set(filter(None, map(_plain, said)))
+            texts = set(filter(None, map(_plain, step)))
             shared = [texts.intersection(map(_plain, sentences)) for sentences in entities]
             right, entities_found, predicted = len(set().union(*shared)), sum(map(bool, shared)), len(texts)
         figures.predicted += predicted
@@ -300,8 +300,8 @@ class Complete(ListingTask):
             candidates = [
                 (text, [*chain.from_iterable(entities)])
                 for key, steps in answers.items()
-                for entities, said in zip(gold_sentences(gold[key], expanded=expanded), steps, strict=True)
-                for text in said
+                for entities, step in zip(gold_sentences(gold[key], expanded=expanded), steps, strict=True)
+                for text in step
             ]
             bert[kind] = mean(best_scores(scorer, candidates)) if scorer else None
         tables = [

@@ -145,7 +145,7 @@ class ListingTask(OpenPITask[Procedures, Listed]):
     def ask(self, gold: Procedures, call: BenchmarkCall, asker: Asker) -> Listed:
         scorer_of(call.options)
         replies = ask_listing(asker, self.kind, call.form, call.drawn_from(gold), **call.sampling)
-        return {key: list(map(self.parse, said)) for key, said in replies.items()}
+        return {key: list(map(self.parse, texts)) for key, texts in replies.items()}
 
     def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Listed:
         return read_by_step(path, {key: procedure.steps for key, procedure in gold.items()}, self.schema)
@@ -265,7 +265,7 @@ def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None
     """Return BERTScore without and with expansion; its title says how to compute it."""
     missing = all(plain is None and expanded is None for _, plain, expanded in rows)
     title = f"{title}: not computed, set bertscore_model=NAME" if missing else title
-    return Table.of(("of", "BERTScore", "+ expansion"), [(what, *map(cell, values)) for what, *values in rows], title)
+    return Table.of(("of", "BERTScore", "+ expansion"), [(name, *map(cell, values)) for name, *values in rows], title)
 
 
 def mean(scores: Iterable[float]) -> float:
@@ -278,5 +278,5 @@ def cell(value: float | None) -> str:
     return "not computed" if value is None else f"{value:.3f}"
 
 
-def scored(count: int, total: int, what: str = "procedures") -> str:
-    return f"{count} {what}" if count == total else f"{count} of {total} {what}"
+def scored(count: int, total: int, noun: str = "procedures") -> str:
+    return f"{count} {noun}" if count == total else f"{count} of {total} {noun}"

@@ -17,7 +17,7 @@ _OTHERS = "train other language models on WIQA by `d2e train`: docs/reference/sy
 _READS = "wiqa_paragraph"  # in the configuration of a trained encoder: whether it reads the paragraph
 
 
-def by_words(train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], seed: int) -> list[Label]:
+def by_words(train: Sequence[WiqaQuestion], test: Sequence[WiqaQuestion], seed: int) -> list[Label]:
     """Answer by AdaBoost on the words of the cause and those of the effect, as two bags; ours has 500 stumps."""
     import numpy as np
     from sklearn.compose import make_column_transformer
@@ -27,7 +27,7 @@ def by_words(train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], seed:
 
     bags = make_column_transformer(*((CountVectorizer(binary=True, token_pattern=r"\w+"), place) for place in (0, 1)))
     classifier = make_pipeline(bags, AdaBoostClassifier(n_estimators=_STUMPS, random_state=seed))
-    known, new = (np.array([question.changes for question in questions], dtype=object) for questions in (train, asked))
+    known, new = (np.array([question.changes for question in questions], dtype=object) for questions in (train, test))
     classifier.fit(known, [LABELS.index(question.answer) for question in train])
     return [LABELS[place] for place in classifier.predict(new)]
 
@@ -35,7 +35,7 @@ def by_words(train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], seed:
 def by_encoder(
     name: str,
     train: Sequence[WiqaQuestion],
-    asked: Sequence[WiqaQuestion],
+    test: Sequence[WiqaQuestion],
     folder: Path,
     *,
     paragraph: bool = True,
@@ -54,7 +54,7 @@ def by_encoder(
 
     set_seed(seed)  # a new head is drawn
     model, tokenizer = _load(name, paragraph, trained=not train)
-    rows = [[_row(question, tokenizer, paragraph=paragraph) for question in questions] for questions in (train, asked)]
+    rows = [[_row(question, tokenizer, paragraph=paragraph) for question in questions] for questions in (train, test)]
     _check_lengths(model.config, [row for questions in rows for row in questions])
     trainer = Trainer(
         model=model,

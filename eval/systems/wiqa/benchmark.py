@@ -136,25 +136,25 @@ class Wiqa(LabelBenchmark[WiqaQuestion]):
         """Return one line per question, whose text is only there to be read."""
         return ({"ques_id": question.id, "question": question.stem, "answer": ""} for question in gold)
 
-    def groups(self, asked: Questions) -> Mapping[str, Questions]:
-        return {name: [question for question in asked if question.type == kind] for kind, name in TYPES.items()}
+    def groups(self, questions: Questions) -> Mapping[str, Questions]:
+        return {name: [question for question in questions if question.type == kind] for kind, name in TYPES.items()}
 
     def scores(
-        self, asked: Questions, answers: LabelAnswers, right: Mapping[str, bool], options: Any, seed: int
+        self, questions: Questions, answers: LabelAnswers, right: Mapping[str, bool], options: Any, seed: int
     ) -> dict[str, Any]:
         graphs = read_graphs(options.graphs) if options.graphs else None
-        common = super().scores(asked, answers, right, options, seed)
-        hops = sorted({question.hops for question in asked} - {0})
+        common = super().scores(questions, answers, right, options, seed)
+        hops = sorted({question.hops for question in questions} - {0})
         scores = {
             **{name: common.pop(name) for name in ("accuracy", "accuracy_interval", "by_type")},
-            "by_hops": {str(n): accuracy_of(right[q.id] for q in asked if q.hops == n) for n in hops},
-            **({"by_topic": by_topic(asked, right, options.topics)} if options.topics else {}),
+            "by_hops": {str(n): accuracy_of(right[q.id] for q in questions if q.hops == n) for n in hops},
+            **({"by_topic": by_topic(questions, right, options.topics)} if options.topics else {}),
             **common,
-            "consistency": consistency(asked, answers.labels, graphs),
-            "baselines": baselines({"all": asked, **self.groups(asked)}, seed),
+            "consistency": consistency(questions, answers.labels, graphs),
+            "baselines": baselines({"all": questions, **self.groups(questions)}, seed),
         }
-        if any(line.explanation for line in answers.lines.values()) and any(q.explanation for q in asked):
-            scores["explanations"] = score_explanations(asked, answers)
+        if any(line.explanation for line in answers.lines.values()) and any(q.explanation for q in questions):
+            scores["explanations"] = score_explanations(questions, answers)
         return scores
 
     def tables(self, scores: Mapping[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
@@ -204,14 +204,14 @@ def as_sample(question: WiqaQuestion, *, paragraph: bool) -> EventSample:
     )
 
 
-def by_topic(asked: Questions, right: Mapping[str, bool], file: Path) -> dict[str, Any]:
+def by_topic(questions: Questions, right: Mapping[str, bool], file: Path) -> dict[str, Any]:
     """Return the accuracy of each topic; UserError if the list has no paragraph of the questions."""
     topics = read_topics(file)
-    topic_of = {question.id: topics.get(question.paragraph.removeprefix("propara_"), _UNLISTED) for question in asked}
+    topic_of = {q.id: topics.get(q.paragraph.removeprefix("propara_"), _UNLISTED) for q in questions}
     names = sorted({*topic_of.values()}, key=lambda name: (name == _UNLISTED, name))
     if names == [_UNLISTED]:
         raise UserError(
-            f"{file}: has none of the questions' paragraphs, such as {asked[0].paragraph!r}",
+            f"{file}: has none of the questions' paragraphs, such as {questions[0].paragraph!r}",
             remedy="give the list of the same release, or leave topics out",
         )
     return {name: accuracy_of(right[id_] for id_, topic in topic_of.items() if topic == name) for name in names}
@@ -259,14 +259,14 @@ def of_people() -> float:
     return next(float(row.words[-1]) for row in rows if row.name == "people") / 100
 
 
-def consistency(asked: Questions, labels: Labels, graphs: Mapping[str, Graph] | None = None) -> dict[str, Any]:
+def consistency(questions: Questions, labels: Labels, graphs: Mapping[str, Graph] | None = None) -> dict[str, Any]:
     """Return both scores; None if no questions belong together. An answer that could not be read agrees with nothing.
 
     `one_hop` counts the triples whose first two questions are single edges, as the paper does.
     """
     by_graph: dict[str, list[WiqaQuestion]] = defaultdict(list)
     alike: dict[tuple[str, str, int], list[WiqaQuestion]] = defaultdict(list)
-    for question in asked:
+    for question in questions:
         cause = plain(question.changes[0])
         if question.hops and question.changes[0]:
             by_graph[question.graph].append(question)
@@ -330,9 +330,9 @@ def score_explanations(questions: Questions, answers: LabelAnswers) -> dict[str,
     correct: dict[str, list[tuple[bool, ...]]] = {kind: [] for kind in TYPES}
     for question in questions:
         if gold := question.explanation:
-            said = explained.get(question.id, Explanation())
+            guess = explained.get(question.id, Explanation())
             is_right = answers.labels[question.id] == question.answer
-            correct[question.type].append((is_right, said.di == gold.di, said.i == gold.i, said.j == gold.j))
+            correct[question.type].append((is_right, guess.di == gold.di, guess.i == gold.i, guess.j == gold.j))
 
     def shares(rows: Sequence[tuple[bool, ...]]) -> dict[str, Any]:
         means = [sum(column) / len(rows) for column in zip(*rows, strict=True)] or [None] * len(METRICS)

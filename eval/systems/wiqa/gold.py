@@ -120,5 +120,5 @@ class WiqaLine(FlatRow):
     @classmethod
     def _explanation_without_answer(cls, row: Any) -> Any:
         """Treat an explanation without `de` as an answer that could not be read, like the official script."""
-        said = row.get("explanation") if isinstance(row, dict) else None
-        return {**row, "explanation": {"de": None, **said}} if isinstance(said, dict) else row
+        explanation = row.get("explanation") if isinstance(row, dict) else None
+        return {**row, "explanation": {"de": None, **explanation}} if isinstance(explanation, dict) else row

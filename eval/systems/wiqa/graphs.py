@@ -54,15 +54,15 @@ class Graph(GoldRow):
     @cached_property
     def texts(self) -> dict[str, tuple[str, ...]]:
         """The distinct texts of each node that has some."""
-        listed = {node: [text.strip() for text in getattr(self, node) if text.strip()] for node in "VZXUWYAD"}
-        return {node: tuple(dict.fromkeys(texts)) for node, texts in listed.items() if texts}
+        by_node = {node: [text.strip() for text in getattr(self, node) if text.strip()] for node in "VZXUWYAD"}
+        return {node: tuple(dict.fromkeys(texts)) for node, texts in by_node.items() if texts}
 
     @cached_property
     def edges(self) -> dict[tuple[str, str], int]:
         """(from, to) → polarity, +1 or −1, of the edges between nodes with texts."""
         value = self.affects_outcome
         sign = _SIGNS.get(value, 0) if isinstance(value, str | bool) else 0
-        edges = {**_EDGES, **{edge: sign * own for edge, own in _OUTCOME_EDGES.items() if sign}}
+        edges = {**_EDGES, **{edge: sign * polarity for edge, polarity in _OUTCOME_EDGES.items() if sign}}
         return {(a, b): polarity for (a, b), polarity in edges.items() if a in self.texts and b in self.texts}
 
     @property
@@ -166,12 +166,12 @@ def questions_of(
             foreign.setdefault(text, set()).add(graph.paragraph_id)
     for graph in graphs.values():
         alignment = (alignments or {}).get(graph.id)
-        asked: set[tuple[str, str]] = set()
+        seen: set[tuple[str, str]] = set()
         for number, path in enumerate(sorted(graph.paths(), key=len)):
             pairs = [(cause, effect) for cause in graph.texts[path[0]] for effect in graph.texts[path[-1]]]
             # Two paths may join the same nodes (over Y and over W): they ask the same, and have one answer.
-            new = [pair for pair in pairs if pair not in asked]
-            asked.update(new)
+            new = [pair for pair in pairs if pair not in seen]
+            seen.update(new)
             for place, pair in enumerate(new):
                 row = _row(graph, pair, OF_POLARITY[graph.polarity(path)])
                 kind = "EXOGENOUS_EFFECT" if path[0] in OUT_OF_PARAGRAPH else "INPARA_EFFECT"
@@ -182,8 +182,8 @@ def questions_of(
                 yield row
         causes = [text for text, paragraphs in foreign.items() if graph.paragraph_id not in paragraphs]
         effects = [text for node in _ASKED for text in graph.texts.get(node, ())]
-        every = range(len(causes) * len(effects))
-        drawn = random.Random(f"{seed}/{graph.id}").sample(every, min(no_effect, len(every)))
+        numbers = range(len(causes) * len(effects))
+        drawn = random.Random(f"{seed}/{graph.id}").sample(numbers, min(no_effect, len(numbers)))
         for number, place in enumerate(drawn):
             row = _row(graph, (causes[place // len(effects)], effects[place % len(effects)]), "no_effect")
             name = f"out_of_para:{graph.paragraph_id}:{graph.id}:{number}"
@@ -198,11 +198,11 @@ def balanced(rows: Sequence[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
     """
     groups = grouped(rows)
     effects = [kind for kind in TYPES if kind != "OUTOFPARA_DISTRACTOR"]
-    wanted = {(kind, answer): 1 for kind in effects for answer in ("more", "less")}
-    wanted["OUTOFPARA_DISTRACTOR", "no_effect"] = 2
-    each = min(len(groups.get(group, ())) // times for group, times in wanted.items())
+    weights = {(kind, answer): 1 for kind in effects for answer in ("more", "less")}
+    weights["OUTOFPARA_DISTRACTOR", "no_effect"] = 2
+    count = min(len(groups.get(group, ())) // times for group, times in weights.items())
     rng = random.Random(f"{seed}/balanced")
-    chosen = {place for group, times in wanted.items() for place in rng.sample(groups.get(group, []), each * times)}
+    chosen = {place for group, times in weights.items() for place in rng.sample(groups.get(group, []), count * times)}
     return [row for place, row in enumerate(rows) if place in chosen]
 
 

@@ -116,7 +116,7 @@ def test_rows_beyond_the_subset_and_of_other_splits_are_not_shown(tmp_path: Path
         load(tmp_path / "dev", tests, train_rows(split="dev"))
     bench = locate_benchmark(save_bench(tmp_path, tests, [row.model_copy(update={"split": "train"}) for row in tests]))
     with pytest.raises(UserError, match="has 0 training rows of format qa that are not in the test"):
-        load_demonstrations(bench, tests[:1], tests, given=None, seed=0)
+        load_demonstrations(bench, tests[:1], tests, path=None, seed=0)
 
 
 def test_the_nearest_rows_are_taken_dataset_then_relation_then_format(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_training_rows_are_looked_for_in_three_places(tmp_path: Path, monkeypatc
     bench = locate_benchmark(save_bench(tmp_path / "mine" / "bench", tests))
 
     def file(given: Path | None = None) -> Path:
-        return load_demonstrations(bench, tests, tests, given=given, seed=0).file
+        return load_demonstrations(bench, tests, tests, path=given, seed=0).file
 
     with pytest.raises(UserError) as refused:
         file()

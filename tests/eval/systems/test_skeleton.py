@@ -113,7 +113,7 @@ def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> Non
 
 def evaluate(model: Path, run: Path, data: Path | None, *given: str, **options: Any) -> tuple[dict[str, Any], Path]:
     chosen = EvalOptions(**{"max_new_tokens": 2, **options})
-    scores, _, folder = evaluate_system(str(model), RIDDLES, run=run, data=data, given=given, options=chosen)
+    scores, _, folder = evaluate_system(str(model), RIDDLES, run=run, data=data, settings=given, options=chosen)
     return scores, folder
 
 
