@@ -72,8 +72,8 @@ class ChatSession:
     def messages(self, question: str, *, context: str, forgotten: int = 0) -> Messages:
         """The conversation up to the answer, without its oldest turns."""
         messages = [{"role": "system", "content": self.wording.system}] if self.wording.system else []
-        for asked, answer in self.turns[forgotten:]:
-            messages.append({"role": "user", "content": self.wording.asked(asked, "")})
+        for past, answer in self.turns[forgotten:]:
+            messages.append({"role": "user", "content": self.wording.asked(past, "")})
             messages.append({"role": "assistant", "content": answer})
         return [*messages, {"role": "user", "content": self.wording.asked(question, context)}]
 
@@ -114,15 +114,15 @@ class ChatSession:
     def _decode(self, name: str, pair: TokenPair, decoding: DecodingConfig) -> Generator[tuple[str, str], None, str]:
         from d2e_sft.decoding import generate, stop_token_ids  # imports torch
 
-        model, said, text = self.loaded.model, "", ""
+        model, shown, text = self.loaded.model, "", ""
         stop_ids = stop_token_ids(model, self._encoder.end_of_turn)
         yield name, ""
         for output in generate(model, self.loaded.tokenizer, [pair], decoding, stop_ids=stop_ids):
             text = output.text.strip() if output.ended else output.text.lstrip()
             # An incomplete character waits for the next token.
-            if text.startswith(said) and text != said and (output.ended or not text.endswith("\ufffd")):
-                yield name, text[len(said) :]
-                said = text
+            if text.startswith(shown) and text != shown and (output.ended or not text.endswith("\ufffd")):
+                yield name, text[len(shown) :]
+                shown = text
         return text
 
 
@@ -228,30 +228,30 @@ def talk(
 def _command(session: ChatSession, name: str, rest: str, read: Callable[[], str]) -> str:
     match name:
         case "/context" if not rest:
-            said = session.context or "(no context)"
+            reply = session.context or "(no context)"
         case "/context" | "/file" | "/paste":
             text = rest if name == "/context" else read_context(Path(rest)) if name == "/file" else _pasted(rest, read)
-            said = f"(context {'replaced' if session.context else 'set'}: {len(text):,} characters)"
+            reply = f"(context {'replaced' if session.context else 'set'}: {len(text):,} characters)"
             session.context = text
         case "/drop":
-            session.context, said = "", "(no context)"
+            session.context, reply = "", "(no context)"
         case "/turns":
-            said = "\n".join(f"> {asked}\n{answer}" for asked, answer in session.turns) or "(no turns yet)"
+            reply = "\n".join(f"> {question}\n{answer}" for question, answer in session.turns) or "(no turns yet)"
         case "/clear":
             session.turns.clear()
-            said = "(the conversation is forgotten)"
+            reply = "(the conversation is forgotten)"
         case "/alpha":
             session.decoding = replace(session.decoding, decoder="d2e", alpha=_number(rest))
-            said = f"(decoded {describe(session.decoding.record())})"
+            reply = f"(decoded {describe(session.decoding.record())})"
         case "/help":
-            said = HELP
+            reply = HELP
         case _:
             known = re.findall(r"^/\w+", HELP, re.MULTILINE)
             raise UserError(
                 f"{name}: no such command; expected {', '.join(known)}.{did_you_mean(name, known)}",
                 remedy="write two slashes if a question begins with one",
             )
-    return said
+    return reply
 
 
 def _number(text: str) -> float:

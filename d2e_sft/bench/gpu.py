@@ -152,10 +152,10 @@ def bench_gpu(*, file: Path | None, seconds: float, shapes: Sequence[str] = (), 
     `shapes` are keys of `SHAPES`; empty for those of the sizes. `rehearse` uses tiny shapes on any device; with
     D2E_DEVICE=cpu on the CPU.
     """
-    if (wanted := os.environ.get("D2E_DEVICE")) not in (None, "", "cpu", "cuda"):
-        raise UserError(f"D2E_DEVICE={wanted!r}: expected cuda or cpu", "leave it out to take the accelerator")
-    device = torch.device("cpu") if wanted == "cpu" else usable_device()
-    sizes = _sizes(device, shapes, rehearse or wanted == "cpu")
+    if (name := os.environ.get("D2E_DEVICE")) not in (None, "", "cpu", "cuda"):
+        raise UserError(f"D2E_DEVICE={name!r}: expected cuda or cpu", "leave it out to take the accelerator")
+    device = torch.device("cpu") if name == "cpu" else usable_device()
+    sizes = _sizes(device, shapes, rehearse or name == "cpu")
     peaks = measure_peaks(device)
     packages = {name: version(name) for name in _PACKAGES if find_spec(name) is not None}
     report = Report({**vars(peaks), "python": platform.python_version(), "versions": packages})

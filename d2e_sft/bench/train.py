@@ -83,13 +83,13 @@ class StepEngine:
             tokens = len(rows) * max(widths)
             return Work(tokens, tokens, len(rows) * (max(widths) * (max(widths) + 1) // 2))
         parts = [Work.of_batch(Collator("batched", [view])(rows)) for view in d2e.views]
-        trained, others = (parts, []) if d2e.view_gradients == "all" else (parts[:1], parts[1:])
+        trained, untrained = (parts, []) if d2e.view_gradients == "all" else (parts[:1], parts[1:])
         return Work(
             sum(part.tokens for part in trained),
             sum(part.positions for part in trained),
             sum(part.pairs for part in trained),
-            sum(part.tokens for part in others),
-            sum(part.pairs for part in others),
+            sum(part.tokens for part in untrained),
+            sum(part.pairs for part in untrained),
         )
 
 
@@ -214,8 +214,8 @@ def engines_of(precision: Precision, *, trl: bool, prefers: bool, only: Sequence
                 f"--engines {name}: expected names among {', '.join(by_name)}.{did_you_mean(name, by_name)}",
                 "see d2e bench train --help; trl and trl_packed need --trl",
             )
-    wanted = {*only, *(by_name[name].baseline for name in only)} or by_name.keys()
-    return [engine for engine in engines if engine.name in wanted]
+    names = {*only, *(by_name[name].baseline for name in only)} or by_name.keys()
+    return [engine for engine in engines if engine.name in names]
 
 
 @dataclass(frozen=True)

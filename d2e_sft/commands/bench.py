@@ -143,8 +143,8 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
         raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons are listed above")
 
 
-def _names(listed: str) -> list[str]:
-    return [name.strip() for name in listed.split(",")] if listed else []
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
 
 
 def _report(rows: Sequence[Any], file: Path | None) -> None:

@@ -35,8 +35,8 @@ def doctor(*, json_file: str | None) -> None:
             mark, colour = f"  {status:<5}", _COLOURS.get(status)
             click.echo(text.replace(mark, click.style(mark, fg=colour), 1) if colour else text)
     reported = list(kept)
-    listed = [{"topic": finding.topic, **asdict(finding)} for finding in reported]
-    content = {"summary": Counter(finding.status for finding in reported), "findings": listed}
+    rows = [{"topic": finding.topic, **asdict(finding)} for finding in reported]
+    content = {"summary": Counter(finding.status for finding in reported), "findings": rows}
     if json_file == "-":
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     else:

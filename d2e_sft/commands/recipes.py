@@ -132,9 +132,9 @@ def explain(*, key: str | None) -> None:
     if key is not None:
         click.echo("\n".join(recipe_key.describe() for recipe_key in reference.explain(key)))
         return
-    listed = [recipe_key for recipe_key in reference.recipe_keys() if not recipe_key.is_section]
-    width = max(len(recipe_key.name) for recipe_key in listed)
-    for recipe_key in listed:
+    keys = [recipe_key for recipe_key in reference.recipe_keys() if not recipe_key.is_section]
+    width = max(len(recipe_key.name) for recipe_key in keys)
+    for recipe_key in keys:
         click.echo(f"{recipe_key.name:<{width}}  {'(required)' if recipe_key.default is None else recipe_key.default}")
 
 

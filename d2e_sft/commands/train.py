@@ -149,7 +149,7 @@ def train(
         launch.check_launcher(launcher)
         if not place["machine_rank"]:  # other machines may not have the run folder yet
             check_run(loaded, (processes or 1) * (machines or 1), resume=resume, overwrite=overwrite)
-        flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
+        flags = [flag for flag, is_set in (("--resume", resume), ("--overwrite", overwrite)) if is_set]
         meeting = launch.Machines(machines or 1, place["machine_rank"] or 0, place["main_address"])
         command = launch.launch_command(
             launcher, [source.name, *overrides, *flags], processes=processes, machines=meeting

@@ -71,9 +71,9 @@ class D2ESection(RecipeSection):
             if option not in keys_set:
                 setattr(self, option, allowed[0])
             elif value not in allowed:
-                word, other = (str(truth).lower() for truth in (value, not value))
+                word, expected = (str(truth).lower() for truth in (value, not value))
                 raise ValueError(
-                    f"d2e.{option}={word}: the objective {name} always has {option}={other}; "
+                    f"d2e.{option}={word}: the objective {name} always has {option}={expected}; "
                     "set that, or leave the option out"
                 )
         if self.view_gradients == "original" and spec.trains_refined:

@@ -71,9 +71,9 @@ class DecodingConfig:
         object.__setattr__(self, "decoder", f"{name}:{','.join(texts)}" if texts else name)
         check_alpha(self.alpha)
         if self.num_beams > 1 and (self.needs_imagined or self.temperature):
-            other = "debiased decoding" if self.needs_imagined else f"temperature={self.temperature:g}"
+            mode = "debiased decoding" if self.needs_imagined else f"temperature={self.temperature:g}"
             raise UserError(
-                f"num_beams={self.num_beams} with {other}: beam search is for plain greedy decoding; debiased, each "
+                f"num_beams={self.num_beams} with {mode}: beam search is for plain greedy decoding; debiased, each "
                 "hypothesis would need an imagined row of its own",
                 "decode plainly (--decoder plain, or alpha=0), or use num_beams=1",
             )
@@ -104,10 +104,10 @@ class DecodingConfig:
 
     def record(self) -> dict[str, Any]:
         """What results depend on, as JSON: α (null for other decoders) and non-default options; see `describe`."""
-        other = self.decoder not in ("d2e", "plain")
+        contrasts = self.decoder not in ("d2e", "plain")
         return {
-            "alpha": None if other else self.alpha,
-            **({"decoder": self.decoder} if other else {}),
+            "alpha": None if contrasts else self.alpha,
+            **({"decoder": self.decoder} if contrasts else {}),
             **({"plausibility": self.plausibility} if self.plausibility > 0 else {}),
             **({"num_beams": self.num_beams} if self.num_beams > 1 else {}),
         }

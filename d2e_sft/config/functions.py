@@ -15,14 +15,14 @@ OF_SCRIPT = "__main__:"  # begins the name of a function of the script that runs
 MOVE_FUNCTION = "move it into a module and name that, as objective=module:function"
 
 
-def refuse_function(what: str, value: Any) -> None:
+def refuse_function(argument: str, value: Any) -> None:
     """Raise UserError if a function is given instead of its name, `module:function`, which a run can record."""
     if not callable(value):
         return
     named = getattr(value, "__qualname__", "")
     name = f"{value.__module__}:{named}" if named.isidentifier() else "module:function"
     raise UserError(
-        f"{what}: got the function {named or repr(value)}; expected its name",
+        f"{argument}: got the function {named or repr(value)}; expected its name",
         f"pass {name!r} ('__main__:f' for a function f of the script itself), so that the run can record it",
     )
 

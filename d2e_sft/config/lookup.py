@@ -163,12 +163,12 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
-    here = path.resolve()
-    if here in above:
-        ring = [*above[above.index(here) :], here]
+    file = path.resolve()
+    if file in above:
+        ring = [*above[above.index(file) :], file]
         raise UserError(f"{above[0]}: extends itself: {' → '.join(map(str, ring))}", "remove one of these `extends`")
     try:
-        sections = load_package_yaml(here) if _is_bundled(here) else load_yaml(path.read_text(encoding="utf-8"))
+        sections = load_package_yaml(file) if _is_bundled(file) else load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: not a YAML file ({error})") from None
     if not isinstance(sections, dict):
@@ -184,7 +184,7 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         )
     # In YAML a section without keys is null; it leaves the base's section as it is.
     sections = {section: {} if value is None else value for section, value in sections.items()}
-    bases = (read_recipe(_find_base(path, name), (*above, here)) for name in names)
+    bases = (read_recipe(_find_base(path, name), (*above, file)) for name in names)
     return [*(layer for base in bases for layer in base), Layer(path, sections)]
 
 

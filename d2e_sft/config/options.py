@@ -49,10 +49,10 @@ class OneOf(click.Choice[str]):
 
 
 def decoder_option(
-    what: str, *names: str, custom: str = ", or a custom module:function", **settings: Any
+    meaning: str, *names: str, custom: str = ", or a custom module:function", **settings: Any
 ) -> Callable[[Any], Any]:
-    """Return the click option `--decoder`, whose help lists the decoders after `what`."""
-    text = f"{what}: {', '.join(DECODERS)}{custom}. [default: d2e]"
+    """Return the click option `--decoder`, whose help is `meaning` and the list of decoders."""
+    text = f"{meaning}: {', '.join(DECODERS)}{custom}. [default: d2e]"
     return click.option("--decoder", *names, metavar="NAME[:KEY=VALUE,…]", help=text, **settings)
 
 
@@ -85,12 +85,12 @@ def out_argument(name: str = "out", *, metavar: str = "OUT", required: bool = Tr
         context.meta[_OUT] = value
 
     def by_argument(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-        other = context.meta.get(_OUT)
-        if value is not None and other is not None:
-            raise click.UsageError(f"{metavar} {value} and --out {other}: expected one of them.", context)
-        if required and value is None and other is None:
+        by_option = context.meta.get(_OUT)
+        if value is not None and by_option is not None:
+            raise click.UsageError(f"{metavar} {value} and --out {by_option}: expected one of them.", context)
+        if required and value is None and by_option is None:
             raise click.MissingParameter(ctx=context, param=parameter)
-        return other if value is None else value
+        return by_option if value is None else value
 
     kind: Any = click.Path(path_type=Path)
     option = click.option(

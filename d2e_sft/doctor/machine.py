@@ -101,11 +101,11 @@ def check_attentions() -> Iterator[Finding]:
     cuda = torch.cuda.is_available()
     status, kernel = _kernel(cuda)
     yield Finding("packed rows", status, f"{BY_BRANCH}, {kernel}; {', '.join(DENSE)} use a dense mask")
-    others = {
+    optional = {
         "flash_attention_2": cuda and installed_version("flash-attn") is not None,
         "flex_attention": is_torch_flex_attn_available(),
     }
-    names = [*DENSE, *(f"{name} (not for packed rows)" for name, installed in others.items() if installed)]
+    names = [*DENSE, *(f"{name} (not for packed rows)" for name, installed in optional.items() if installed)]
     yield Finding("transformers", "ok", ", ".join(names))
 
 
@@ -165,7 +165,7 @@ def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> 
 def check_launchers() -> Iterator[Finding]:
     """Report each launcher whose command can be composed, the C++ compiler, Slurm and SkyPilot."""
     devices = accelerators()
-    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+    compiler = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
     where = f"on {devices} accelerator{'s' * (devices != 1)}" if devices else "on the CPU, with --processes N"
     for name in launchers():
         try:
@@ -178,8 +178,8 @@ def check_launchers() -> Iterator[Finding]:
         else:
             yield Finding(name, "ok", f"d2e train RECIPE --launch {name}, {where}")
     if compiler is None:
-        what = "none found; train.compile_layers on a CPU and the offload launchers need one"
-        yield Finding("C++ compiler", "warn", what, "install g++")
+        problem = "none found; train.compile_layers on a CPU and the offload launchers need one"
+        yield Finding("C++ compiler", "warn", problem, "install g++")
     else:
         yield Finding("C++ compiler", "ok", compiler)
     for command, use in (("sbatch", "launch/slurm/*.sbatch"), ("sky", "launch/sky/train.yaml")):

@@ -86,10 +86,10 @@ def findings() -> Iterator[Finding]:
             yield Finding("check", "fail", f"failed ({reason})", remedy, topic)
 
 
-def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
+def lines(results: Iterable[Finding]) -> Iterator[tuple[str, str]]:
     """Yield (status, text) of each line of the report; headings and remedies have the status ""."""
     topic = ""
-    for finding in found:
+    for finding in results:
         if finding.topic != topic:
             yield "", f"{'' if not topic else chr(10)}{finding.topic}"
             topic = finding.topic
@@ -98,9 +98,9 @@ def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
             yield "", filled(finding.remedy, lead="        remedy: ")
 
 
-def summary(found: Iterable[Finding]) -> str:
+def summary(results: Iterable[Finding]) -> str:
     """Return `31 ok, 2 warnings, no failures`."""
-    counts: Counter[str] = Counter(finding.status for finding in found)
+    counts: Counter[str] = Counter(finding.status for finding in results)
     named = (("warn", "warning"), ("fail", "failure"))
     words = [f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}" for status, name in named]
     return ", ".join([f"{counts['ok']} ok", *words])
@@ -114,9 +114,9 @@ def check_versions() -> Iterator[Finding]:
         required = [Requirement(line.partition(";")[0]) for line in metadata.requires(_DISTRIBUTION) or []]
     except metadata.PackageNotFoundError:  # a clone that is not installed
         required = []
-    wanted: dict[str, Requirement] = {canonicalize_name(item.name): item for item in required}
+    by_name: dict[str, Requirement] = {canonicalize_name(item.name): item for item in required}
     for name in (*_NEEDED, *_OPTIONAL):
-        installed, requirement = installed_version(name), wanted.get(name)
+        installed, requirement = installed_version(name), by_name.get(name)
         use, remedy = _OPTIONAL.get(name, ("", f"pip install '{requirement or name}'"))
         if installed is None:
             missing: Status = "fail" if name in _NEEDED else "warn" if remedy else "ok"

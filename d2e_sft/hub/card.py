@@ -298,15 +298,15 @@ def example_conversation(chat: Mapping[str, Any]) -> Conversation:
     if prompt := chat.get("prompt"):
         return prompt_turns(prompt, chat.get("system", ""), _ASKED)
     place = str(chat.get("context_in", "<context>"))
-    asked = Turn(role="user", content=_ASKED)
+    question = Turn(role="user", content=_ASKED)
     if "context" in chat.get("columns", {}):
         block = str(chat.get("context_block") or f"{CONTEXT}\n\n").replace("\\n", "\n")
-        return Conversation(turns=[asked], context_turn=0, context_block=block)
+        return Conversation(turns=[question], context_turn=0, context_block=block)
     if place.startswith("<"):
-        return Conversation(turns=[asked], context_turn=0, context_block=f"{place}{CONTEXT}</{place[1:]}\n")
+        return Conversation(turns=[question], context_turn=0, context_block=f"{place}{CONTEXT}</{place[1:]}\n")
     if place == "none":
-        return Conversation(turns=[asked])
-    return Conversation(turns=[Turn.model_validate({"role": place, "content": ""}), asked], context_turn=0)
+        return Conversation(turns=[question])
+    return Conversation(turns=[Turn.model_validate({"role": place, "content": ""}), question], context_turn=0)
 
 
 def style_of(tokenizer: Any) -> Style:

@@ -117,9 +117,9 @@ def download(name: str, out: Path, *, revision: str | None = None, overwrite: bo
     files = sorted(sibling.rfilename for sibling in info.siblings or ())
     if missing := [file for file in files if not (partial / file).is_file()]:
         raise UserError(f"{name}: {', '.join(missing)} did not arrive", f"run it again; {partial} is kept")
-    wanted = {partial / file for file in files}
+    expected = {partial / file for file in files}
     for path in list(partial.rglob("*")):
-        if path.is_file() and path not in wanted and ".cache" not in path.relative_to(partial).parts:
+        if path.is_file() and path not in expected and ".cache" not in path.relative_to(partial).parts:
             path.unlink()  # of another revision, downloaded before
     shutil.rmtree(partial / ".cache", ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -138,8 +138,8 @@ def check_new_folder(out: Path, *, overwrite: bool, or_with: Sequence[str] = ())
         raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or add --overwrite")
     is_other_model = any((out / name).is_file() for name in or_with) and not (out / RECIPE_FILE).exists()
     if out.is_symlink() or not ((out / EXPORT_FILE).is_file() or is_other_model):
-        what = "downloaded model" if or_with else "export"
-        raise UserError(f"{out}: is no {what}, so --overwrite would not replace it", "choose another folder")
+        kind = "downloaded model" if or_with else "export"
+        raise UserError(f"{out}: is no {kind}, so --overwrite would not replace it", "choose another folder")
 
 
 def check_no_link(path: Path, folder: Path) -> None:
@@ -163,7 +163,7 @@ def hub_errors(name: str, endpoint: str, *, reading: bool = False, kept: Path | 
         # The client wraps the Hub's answer if a file cannot be sent or fetched.
         while isinstance(cause, RuntimeError | LocalEntryNotFoundError) and cause.__cause__ is not None:
             cause = cause.__cause__
-        what, remedy = (
+        problem, remedy = (
             f"the Hub at {endpoint} cannot be reached ({cause})",
             f"check the network and HF_ENDPOINT; {again}",
         )
@@ -171,7 +171,7 @@ def hub_errors(name: str, endpoint: str, *, reading: bool = False, kept: Path | 
             status = cause.response.status_code
             reason = "server error" if status >= 500 else (cause.server_message or "no reason given")
             reason, remedy = (_READ_ERRORS if reading else _WRITE_ERRORS).get(status, (reason, again))
-            what = f"the Hub at {endpoint} answered {status}: {reason}"
+            problem = f"the Hub at {endpoint} answered {status}: {reason}"
         elif isinstance(cause, OfflineModeIsEnabled):
-            what, remedy = "HF_HUB_OFFLINE is set, so the Hub is not used", "unset HF_HUB_OFFLINE"
-        raise UserError(f"{name}: {what}", remedy) from error
+            problem, remedy = "HF_HUB_OFFLINE is set, so the Hub is not used", "unset HF_HUB_OFFLINE"
+        raise UserError(f"{name}: {problem}", remedy) from error

@@ -100,13 +100,13 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED, *, overwri
 
 def exported_files(folder: Path) -> list[str] | None:
     """Return the files that an export lists, None without a list; UserError if it is malformed or one is outside."""
-    listed = folder / EXPORT_FILE
+    path = folder / EXPORT_FILE
     try:
-        files = [str(file) for file in json.loads(listed.read_text(encoding="utf-8"))["files"]]
+        files = [str(file) for file in json.loads(path.read_text(encoding="utf-8"))["files"]]
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{listed}: is not readable as the list of an export", "export the run again") from None
+        raise UserError(f"{path}: is not readable as the list of an export", "export the run again") from None
     if missing := [file for file in files if not (folder / file).is_file()]:
         raise UserError(
             f"{folder}: {', '.join(missing)}: no such file, but {EXPORT_FILE} lists it", "export the run again"

@@ -126,16 +126,16 @@ class Usage:
 
     def add(self, prompt: JudgePrompt, reply: Reply) -> None:
         """Count a received reply, and replace its request's reservation by its cost."""
-        asked, answered = reply.prompt_tokens, reply.completion_tokens
+        prompt_tokens, completion_tokens = reply.prompt_tokens, reply.completion_tokens
         with self._lock:
             self.asked += 1
             self.cut_off += reply.cut_off
-            self.guessed |= asked is None or answered is None
-            asked = prompt.guessed_tokens if asked is None else asked
-            answered = guess_tokens(reply.text) if answered is None else answered
-            self.prompt_tokens += asked
-            self.completion_tokens += answered
-            self.charged += self.cost(asked, answered) - self._most(prompt)
+            self.guessed |= prompt_tokens is None or completion_tokens is None
+            prompt_tokens = prompt.guessed_tokens if prompt_tokens is None else prompt_tokens
+            completion_tokens = guess_tokens(reply.text) if completion_tokens is None else completion_tokens
+            self.prompt_tokens += prompt_tokens
+            self.completion_tokens += completion_tokens
+            self.charged += self.cost(prompt_tokens, completion_tokens) - self._most(prompt)
 
     def _most(self, prompt: Any) -> float:
         return 0.0 if self.prices is None else self.cost(prompt.guessed_tokens, self.max_tokens)
@@ -277,30 +277,30 @@ class Judge:
         self._unusable = ""  # the last reply without the required form
 
     def ask(
-        self, prompts: Sequence[JudgePrompt], parse: Callable[[str], T | None], *, what: str, reminder: str
+        self, prompts: Sequence[JudgePrompt], parse: Callable[[str], T | None], *, job: str, reminder: str
     ) -> list[T | None]:
         """Return the parsed reply to each prompt, in order; None if the model is undecided.
 
         Equal prompts are asked once. If `parse` returns None for a reply, the prompt is asked once more with the
         reminder of the required form. If it rejects that reply too, the prompt is undecided. Raises UserError, with
-        how many replies are kept, if the model cannot be asked. `what` names the job in the progress bar.
+        how many replies are kept, if the model cannot be asked. `job` is its name in the progress bar.
         """
-        readings = self._read(prompts, parse, what)
+        readings = self._read(prompts, parse, job)
         unread = [i for i, reading in enumerate(readings) if reading is None]
         if unread:
             again = [replace(prompts[i], user=f"{prompts[i].user}\n\n{reminder}", asking=2) for i in unread]
             self.usage.reasked += len(set(again))
-            for i, reading in zip(unread, self._read(again, parse, f"{what}, once more"), strict=True):
+            for i, reading in zip(unread, self._read(again, parse, f"{job}, once more"), strict=True):
                 readings[i] = reading
         self.usage.undecided += sum(reading is None for reading in readings)
         return readings
 
-    def require_usable(self, what: str, usable: int, asked: int) -> None:
+    def require_usable(self, job: str, usable: int, samples: int) -> None:
         """Raise UserError if no reply about the samples of a job was usable: another model is needed."""
-        if asked and not usable:
+        if samples and not usable:
             shown = f", such as {shortened(self._unusable)}" if self._unusable else ""
             raise UserError(
-                f"{what}: none of the replies of {self._backend.model} about {asked:,} samples is usable{shown}",
+                f"{job}: none of the replies of {self._backend.model} about {samples:,} samples is usable{shown}",
                 remedy="name a larger model (--judge-model), or let replies be longer (--judge-max-tokens)",
             )
 
@@ -308,14 +308,14 @@ class Judge:
         """Return the requests, tokens and highest cost that the prompts would take; asks nothing."""
         unique = list(dict.fromkeys(prompts))
         missing = [prompt for prompt in unique if self.cache.get(prompt) is None]
-        asked = sum(self._backend.prompt_tokens(prompt) for prompt in missing)
+        sent = sum(self._backend.prompt_tokens(prompt) for prompt in missing)
         answered = len(missing) * self.options.max_tokens
         counted = self._backend.counts_tokens
         cost = "a local model" if counted else "no price given (--judge-price)"
         if self.options.prices is not None:
-            cost = f"at most ${self.usage.cost(asked, answered):.4f}"
+            cost = f"at most ${self.usage.cost(sent, answered):.4f}"
         return (
-            f"{len(missing):,} requests ({len(unique) - len(missing):,} replies already cached), {asked:,} prompt "
+            f"{len(missing):,} requests ({len(unique) - len(missing):,} replies already cached), {sent:,} prompt "
             f"tokens ({'counted' if counted else 'guessed at 4 characters per token'}), at most {answered:,} reply "
             f"tokens; {cost}; a malformed reply costs one request more"
         )
@@ -329,7 +329,7 @@ class Judge:
         """Address of the endpoint; None for a local model."""
         return self._backend.identity.get("base_url")
 
-    def _read(self, prompts: Sequence[JudgePrompt], parse: Callable[[str], T | None], what: str) -> list[T | None]:
+    def _read(self, prompts: Sequence[JudgePrompt], parse: Callable[[str], T | None], job: str) -> list[T | None]:
         unique, missing = list(dict.fromkeys(prompts)), []
         readings: dict[JudgePrompt, T | None] = {}
 
@@ -351,16 +351,16 @@ class Judge:
             damaged.clear()
         if missing:
             self.cache.prepare()  # before anything is paid for
-            self._ask_missing(missing, len(unique), what, read)
+            self._ask_missing(missing, len(unique), job, read)
         return [readings.get(prompt) for prompt in prompts]
 
     def _ask_missing(
-        self, prompts: Sequence[JudgePrompt], total: int, what: str, read: Callable[[JudgePrompt, Reply], None]
+        self, prompts: Sequence[JudgePrompt], total: int, job: str, read: Callable[[JudgePrompt, Reply], None]
     ) -> None:
         """Read the replies as they come, with a bar; an error says how many are kept."""
         usage, earlier = self.usage, total - len(prompts) - self.usage.asked
         with Progress(
-            desc=f"{what} ({self._backend.model})", total=total, initial=total - len(prompts), unit="reply"
+            desc=f"{job} ({self._backend.model})", total=total, initial=total - len(prompts), unit="reply"
         ) as bar:
             try:
                 with closing(self._backend.answers(prompts, usage, self._keep)) as answers:
@@ -375,5 +375,5 @@ class Judge:
                 if isinstance(error, UserError):
                     message = f"{error.message}; {kept}, and the next run resumes there"
                     raise UserError(message, error.remedy) from error
-                tqdm.write(f"{what}: stopped; {kept}, and the next run resumes there", file=sys.stderr)
+                tqdm.write(f"{job}: stopped; {kept}, and the next run resumes there", file=sys.stderr)
                 raise

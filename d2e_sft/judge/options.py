@@ -98,8 +98,8 @@ class JudgeOptions(EndpointOptions):
     @property
     def described(self) -> dict[str, str | None]:
         """What results say of the judge: back end, model and, if they are the user's own, the prompts' file."""
-        own = {} if self.prompts is None else {"prompts": f"{self.prompts.name}, sha256 {sha256_of(self.prompts)}"}
-        return {"backend": self.backend, "model": self.model, **own}
+        prompts = {} if self.prompts is None else {"prompts": f"{self.prompts.name}, sha256 {sha256_of(self.prompts)}"}
+        return {"backend": self.backend, "model": self.model, **prompts}
 
 
 @dataclass(frozen=True)

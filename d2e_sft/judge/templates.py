@@ -45,40 +45,40 @@ class JobTemplates(BaseModel):
     formats: dict[Format, FormatTemplate]
     endings: dict[str, str] = Field(default_factory=dict)
 
-    def prompt(self, asked: Any, what: str, answers: Sequence[str], **more: str) -> JudgePrompt:
+    def prompt(self, sample: Any, kind: str, answers: Sequence[str], **more: str) -> JudgePrompt:
         """Return the prompt about a sample or prediction; braces in its texts are not placeholders.
 
         Args:
-            asked: An `EventSample`, or an object with the same context, question, options, format, dataset and id.
-            what: The kind of object, for the label.
+            sample: An `EventSample`, or an object with the same context, question, options, format, dataset and id.
+            kind: The kind of object, for the label.
             answers: The correct answers; with options, those that are options.
             more: Fields besides `context`, `question`, `options` and `answer`.
         """
-        options = [(option, render_option(place, option)) for place, option in enumerate(asked.options)]
+        options = [(option, render_option(place, option)) for place, option in enumerate(sample.options)]
         fields = {
-            "context": asked.context,
-            "question": asked.question,
+            "context": sample.context,
+            "question": sample.question,
             "options": "\n".join(line for _, line in options),
             "answer": "\n".join([line for option, line in options if option in answers] if options else answers),
             **more,
         }
-        if (template := self.formats.get(asked.format)) is None:
+        if (template := self.formats.get(sample.format)) is None:
             raise UserError(
-                f"the judge's prompts have no format {asked.format}", "add it to the file of --judge-prompts"
+                f"the judge's prompts have no format {sample.format}", "add it to the file of --judge-prompts"
             )
         if unknown := set(_PLACEHOLDER.findall(template.sample)) - fields.keys():
-            wanted = ", ".join(f"{{{name}}}" for name in fields)
-            raise UserError(f"the judge's prompts: got {{{min(unknown)}}}; expected some of {wanted}", "mend the file")
+            known = ", ".join(f"{{{name}}}" for name in fields)
+            raise UserError(f"the judge's prompts: got {{{min(unknown)}}}; expected some of {known}", "mend the file")
         user = _PLACEHOLDER.sub(lambda match: fields[match[1]], template.sample)
-        label = f"{what} {asked.id!r} of {asked.dataset!r}"
+        label = f"{kind} {sample.id!r} of {sample.dataset!r}"
         return JudgePrompt(system=f"{self.task}\n\n{template.note}".strip(), user=user, label=label)
 
     def closed(self, reply: str) -> str:
         """Return a reply with the closing line that its last line stands for; as it is if none or several fit."""
         above, last = _split(reply)
-        said = " ".join(last.casefold().split())
-        found = {line for words, line in self.endings.items() if " ".join(words.casefold().split()) in said}
-        return f"{above}\n{found.pop()}" if len(found) == 1 else reply
+        text = " ".join(last.casefold().split())
+        lines = {line for words, line in self.endings.items() if " ".join(words.casefold().split()) in text}
+        return f"{above}\n{lines.pop()}" if len(lines) == 1 else reply
 
 
 def templates_of(judge: Judge | None, path: Path, job: str) -> JobTemplates:
@@ -87,12 +87,12 @@ def templates_of(judge: Judge | None, path: Path, job: str) -> JobTemplates:
 
 
 @cache
-def load_templates(path: Path, job: str, own: Path | None = None) -> JobTemplates:
-    """Return the wording of a job: in the user's `own` YAML file if that has the job, else in one of this package.
+def load_templates(path: Path, job: str, user_file: Path | None = None) -> JobTemplates:
+    """Return the wording of a job: in the YAML file `user_file` if that has the job, else in one of this package.
 
     UserError if the user's file is damaged or has other jobs.
     """
-    jobs = {} if own is None else _read_own(own)
+    jobs = {} if user_file is None else _read_own(user_file)
     return jobs.get(job) or JobTemplates.model_validate(load_package_yaml(path)[job])
 
 

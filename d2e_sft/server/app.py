@@ -71,40 +71,40 @@ class _Api:
         self._names, self._prompts, self._queue = names, prompts, queue
 
     async def models(self, request: HttpRequest) -> Response:
-        listed = [{"id": name, "object": "model", "owned_by": "d2e"} for name in self._names]
-        return JSONResponse({"object": "list", "data": listed})
+        models = [{"id": name, "object": "model", "owned_by": "d2e"} for name in self._names]
+        return JSONResponse({"object": "list", "data": models})
 
     async def chat(self, request: HttpRequest) -> Response:
-        asked = await self._read(request, ChatRequest)
+        body = await self._read(request, ChatRequest)
         self._queue.check_room(1)
-        prompt, reason = self._prompts.of_chat(asked)
-        answer = await self._answer(request, asked, [prompt], ApiReply(self._names[0], chat=True))
+        prompt, reason = self._prompts.of_chat(body)
+        answer = await self._answer(request, body, [prompt], ApiReply(self._names[0], chat=True))
         if reason is not None:
             answer.headers["X-D2E-Decoding"] = f"plain ({reason})"
         return answer
 
     async def completions(self, request: HttpRequest) -> Response:
-        asked = await self._read(request, CompletionRequest)
-        self._queue.check_room(len(asked.prompts))  # before they are tokenized
+        body = await self._read(request, CompletionRequest)
+        self._queue.check_room(len(body.prompts))  # before they are tokenized
         reply = ApiReply(self._names[0], chat=False)
-        if asked.echo:
-            return await self._echo(request, asked, reply)
-        if asked.logprobs is not None or not asked.max_tokens:
+        if body.echo:
+            return await self._echo(request, body, reply)
+        if body.logprobs is not None or not body.max_tokens:
             raise RequestError("logprobs and max_tokens=0: only supported with echo; leave them out", "logprobs")
-        return await self._answer(request, asked, self._prompts.of_completion(asked), reply)
+        return await self._answer(request, body, self._prompts.of_completion(body), reply)
 
     async def _read(self, request: HttpRequest, kind: type[Any]) -> Any:
-        asked = read_request(kind, await request.body())
-        if asked.model not in (None, *self._names):
+        body = read_request(kind, await request.body())
+        if body.model not in (None, *self._names):
             expected = " or ".join(map(repr, self._names))
-            raise RequestError(f"model {asked.model!r}: not served; expected {expected}", "model", status=404)
-        return asked
+            raise RequestError(f"model {body.model!r}: not served; expected {expected}", "model", status=404)
+        return body
 
     async def _answer(
-        self, request: HttpRequest, asked: ApiRequest, prompts: Sequence[Prompt], reply: ApiReply
+        self, request: HttpRequest, body: ApiRequest, prompts: Sequence[Prompt], reply: ApiReply
     ) -> Response:
-        if asked.stream:
-            events = self._events(prompts, reply, with_usage=asked.stream_options.include_usage)
+        if body.stream:
+            events = self._events(prompts, reply, with_usage=body.stream_options.include_usage)
             return StreamingResponse(events, media_type="text/event-stream")
         return await _unless_left(request, self._whole(prompts, reply))
 
@@ -133,11 +133,11 @@ class _Api:
             yield event(error_body(error.message, error.status, error.parameter))
         yield _DONE
 
-    async def _echo(self, request: HttpRequest, asked: CompletionRequest, reply: ApiReply) -> Response:
+    async def _echo(self, request: HttpRequest, body: CompletionRequest, reply: ApiReply) -> Response:
         """The log-probabilities of prompts, with which clients score given answers; no new tokens."""
-        if asked.logprobs is None or asked.stream or (asked.max_tokens or 0) > 1:
+        if body.logprobs is None or body.stream or (body.max_tokens or 0) > 1:
             raise RequestError("echo: only supported with logprobs, max_tokens 0 or 1, and without stream", "echo")
-        return await _unless_left(request, self._scored(self._prompts.of_echo(asked), reply))
+        return await _unless_left(request, self._scored(self._prompts.of_echo(body), reply))
 
     async def _scored(self, prompts: Sequence[Tokens], reply: ApiReply) -> dict[str, Any]:
         logprobs = await self._queue.call(prompt_logprobs, prompts)
@@ -157,8 +157,8 @@ def prompt_logprobs(model: Any, tokens: Sequence[int]) -> list[float | None]:
     else:
         states = model(input_ids=ids, use_cache=False).logits[0, :-1]
     logprobs: list[float] = []
-    for part, wanted in zip(states.split(_AT_ONCE), ids[0, 1:, None].split(_AT_ONCE), strict=True):
-        logprobs += project(part).float().log_softmax(-1).gather(-1, wanted)[:, 0].tolist()
+    for part, targets in zip(states.split(_AT_ONCE), ids[0, 1:, None].split(_AT_ONCE), strict=True):
+        logprobs += project(part).float().log_softmax(-1).gather(-1, targets)[:, 0].tolist()
     if not all(map(math.isfinite, logprobs)):
         raise RequestError("a log-probability of the prompt is NaN or infinite", status=500)
     return [None, *logprobs]
@@ -190,5 +190,5 @@ async def _refused(request: HttpRequest, error: RequestError) -> Response:
 
 
 async def _http_error(request: HttpRequest, error: HTTPException) -> Response:
-    what = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse(error_body(what, error.status_code), error.status_code)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return JSONResponse(error_body(message, error.status_code), error.status_code)

@@ -103,10 +103,10 @@ def with_context(
     # The prompt set's context line, as in training and evaluation, before the text of the user's last message.
     line = prompt_set.zero_shot[fmt].context.replace("{context}", fields.context or "")
     changed = copy.deepcopy(messages)
-    asked = next((message for message in reversed(changed) if message.get("role") == "user"), None)
-    if asked is None:
+    last = next((message for message in reversed(changed) if message.get("role") == "user"), None)
+    if last is None:
         raise RequestError("messages: expected a user message, which the context precedes", "messages")
-    content = asked.get("content")
+    content = last.get("content")
     if isinstance(content, list):
         text = next((part for part in content if isinstance(part, dict) and part.get("type") == "text"), None)
         if text is None:
@@ -114,5 +114,5 @@ def with_context(
         else:
             text["text"] = line + str(text.get("text", ""))
     else:
-        asked["content"] = line + str(content or "")
+        last["content"] = line + str(content or "")
     return changed, reason

@@ -50,11 +50,11 @@ class PageCheck:
         sent = [(name, value.decode("latin-1").lower()) for name, value in headers]
         hosts = [value for name, value in sent if name == b"host"]
         # A browser leaves the usual port out of Origin; a proxy may add it to Host.
-        own = {f"{kind}://{host.removesuffix(f':{usual}')}" for host in hosts for kind, usual in _USUAL_PORTS.items()}
+        ours = {f"{kind}://{host.removesuffix(f':{usual}')}" for host in hosts for kind, usual in _USUAL_PORTS.items()}
         for name, value in sent:
             if name == b"host" and not self._serves(_name_of(value)):
                 return f"Host {shortened(value)}: not an address of this server; start it with --allow-host NAME"
-            if name == b"origin" and not {value, "*"} & self._origins and value not in own:
+            if name == b"origin" and not {value, "*"} & self._origins and value not in ours:
                 return f"Origin {shortened(value)}: another web page; start the server with --allow-origin ORIGIN"
         return None
 

@@ -58,15 +58,15 @@ class ServeOptions:
 
     def system_of(self, prompt_set: PromptSet, fmt: Format) -> str:
         """Return the system message of requests that have none; the empty string: none."""
-        own = prompt_set.zero_shot[fmt].system if self.is_worded and fmt in prompt_set.zero_shot else ""
-        return own if self.system is None else self.system
+        default = prompt_set.zero_shot[fmt].system if self.is_worded and fmt in prompt_set.zero_shot else ""
+        return default if self.system is None else self.system
 
 
-def require_starlette(what: str, extra: str) -> None:
+def require_starlette(purpose: str, extra: str) -> None:
     """Raise UserError unless Starlette and uvicorn are installed, which the extra brings."""
     missing = [module for module in ("starlette", "uvicorn") if find_spec(module) is None]
     if missing:
-        message = f"{what} needs {' and '.join(missing)}; expected to find them installed"
+        message = f"{purpose} needs {' and '.join(missing)}; expected to find them installed"
         raise UserError(message, f"pip install 'd2e-sft[{extra}]'")
 
 
@@ -111,7 +111,7 @@ def example_request(model: str, options: ServeOptions, url: str) -> str:
     if not options.is_worded or options.format not in wording.zero_shot:
         return ""
     choices = ["the bridge", "the barn"] if options.format in ("scq", "mcq") else []
-    asked = EventSample.model_validate(
+    sample = EventSample.model_validate(
         {
             **{"id": "example", "dataset": "example", "split": "test", "relation": "causal", "format": options.format},
             **{"context": "The river rose. Then the bridge broke.", "options": choices},
@@ -119,10 +119,10 @@ def example_request(model: str, options: ServeOptions, url: str) -> str:
             "answers": ["negative" if options.format == "nli" else "the bridge"],
         }
     )
-    user = json.dumps(wording.messages(asked, "imagined")[-1], ensure_ascii=False)
+    user = json.dumps(wording.messages(sample, "imagined")[-1], ensure_ascii=False)
     body = (
         f'{{\n  "model": {json.dumps(model)}, "temperature": 0, "max_tokens": 32,\n  "messages": [{user}],\n'
-        f'  "context": {json.dumps(asked.context)}}}'
+        f'  "context": {json.dumps(sample.context)}}}'
     )
     key = "" if options.api_key is None else " -H 'Authorization: Bearer KEY'"
     headers = f"-H 'Content-Type: application/json'{key}"

@@ -114,12 +114,12 @@ def asked_for(question: str) -> str:
     A question without a kind (`What will happen if …?`) is a kind of its own: only the same question with other names
     and numbers asks for the same.
     """
-    asked = words(_MAY.sub("", _asking_part(question)))
-    at = next((number for number, word in enumerate(asked) if word in QUESTION_WORDS), None)
-    word = "" if at is None else asked[at]
+    tokens = words(_MAY.sub("", _asking_part(question)))
+    at = next((number for number, word in enumerate(tokens) if word in QUESTION_WORDS), None)
+    word = "" if at is None else tokens[at]
     if word in ("who", "whom", "whose", "where", "when"):
         return "who" if word == "whom" else word
-    rest = asked[at + 1 : at + 7] if at is not None else []
+    rest = tokens[at + 1 : at + 7] if at is not None else []
     noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in CLAUSE_VERBS), None)
     if word == "how" and rest and rest[0] in _COUNTED:
         return " ".join(dict.fromkeys(["how", rest[0], noun or rest[-1]]))

@@ -103,8 +103,8 @@ def same_everywhere(state: PartialState, name: str, value: str) -> None:
         return
     values = gather_object([value])
     if len(set(values)) > 1:
-        listed = ", ".join(f"process {rank}: {found}" for rank, found in enumerate(values))
-        raise UserError(f"{name} differ between the processes ({listed})", "give all machines the same files")
+        shown = ", ".join(f"process {rank}: {text}" for rank, text in enumerate(values))
+        raise UserError(f"{name} differ between the processes ({shown})", "give all machines the same files")
 
 
 def from_all(state: PartialState, decide: Callable[[], T]) -> list[T]:

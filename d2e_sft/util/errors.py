@@ -144,10 +144,10 @@ def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        said = str(seen).lower()
-        if any(mark in said for mark in ("no space left on device", "os error 28", "disk quota exceeded")):
+        message = str(seen).lower()
+        if any(mark in message for mark in ("no space left on device", "os error 28", "disk quota exceeded")):
             return True
-        torchs = "failed writing file" in said or "inline_container" in said
+        torchs = "failed writing file" in message or "inline_container" in message
         if folder is not None and torchs and shutil.disk_usage(folder).free < _NO_ROOM:
             return True
         seen = seen.__cause__ or seen.__context__

@@ -123,10 +123,10 @@ def removal(folder: Path, paths: Iterable[Path]) -> str:
     return f"--overwrite removes from {folder}: {'; '.join([*parts, *filter(None, [shown])])}"
 
 
-def check_ending(given: str, ending: str, endings: Sequence[str]) -> None:
+def check_ending(option: str, ending: str, endings: Sequence[str]) -> None:
     """Raise UserError if the file to write of an option, such as `--plot a.html`, has none of the endings."""
     if ending not in endings:
-        raise UserError(f"{given}: unknown kind of file; expected a name that ends in {', '.join(endings)}")
+        raise UserError(f"{option}: unknown kind of file; expected a name that ends in {', '.join(endings)}")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -139,13 +139,13 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
-    """Read a JSON file as a type that pydantic validates; UserError if it is not `what` it should hold."""
+def read_json_as(kind: type[T], path: Path, noun: str, remedy: str) -> T:
+    """Read a JSON file as a type that pydantic validates; UserError if it does not hold `noun`."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})", remedy) from None
-    return _validated(kind, content, f"{path}: not {what}", remedy)
+    return _validated(kind, content, f"{path}: not {noun}", remedy)
 
 
 def _validated(kind: type[T], content: bytes | dict[str, Any], problem: str, remedy: str) -> T:
@@ -165,15 +165,15 @@ def with_checksums(content: Mapping[str, Any], files: Iterable[Path] = ()) -> di
     return {**plain, CHECKSUMS: {"content": _sum_of(plain, sums), "files": sums}}
 
 
-def read_results(kind: type[T], path: Path, what: str, remedy: str) -> T:
+def read_results(kind: type[T], path: Path, noun: str, remedy: str) -> T:
     """Read results from `with_checksums` as a type that pydantic validates.
 
-    Raises UserError if they are missing, not `what` the file should hold, or they or a file next to them were changed.
+    Raises UserError if they are missing or not `noun`, or they or a file next to them were changed.
     """
-    content = read_json_as(dict[str, Any], path, what, remedy)
+    content = read_json_as(dict[str, Any], path, noun, remedy)
     sums = content.pop(CHECKSUMS, None)
     if not isinstance(sums, dict) or not isinstance(sums.get("files"), dict):
-        raise UserError(f"{path}: has no {CHECKSUMS}, so {what} in it may have been edited", remedy)
+        raise UserError(f"{path}: has no {CHECKSUMS}, so {noun} in it may have been edited", remedy)
     if sums.get("content") != _sum_of(content, sums["files"]):
         raise UserError(f"{path}: was changed after it was written", remedy)
     for name, expected in sums["files"].items():
@@ -181,7 +181,7 @@ def read_results(kind: type[T], path: Path, what: str, remedy: str) -> T:
         if not file.is_file() or sha256_of(file) != expected:
             problem = "was changed" if file.is_file() else "is missing"
             raise UserError(f"{file}: {problem}; {path.name} has its SHA-256 ({str(expected)[:16]}…)", remedy)
-    return _validated(kind, content, f"{path}: not {what}", remedy)
+    return _validated(kind, content, f"{path}: not {noun}", remedy)
 
 
 def _sum_of(content: Mapping[str, Any], files: Mapping[str, Any]) -> str:
@@ -229,8 +229,8 @@ def load_yaml(text: str, *, texts_only: bool = False) -> Any:
     except RecursionError:
         raise yaml.YAMLError("it nests too deeply") from None
     except yaml.MarkedYAMLError as error:
-        mark, what = error.problem_mark, ", ".join(filter(None, (error.context, error.problem)))
-        raise yaml.YAMLError(f"line {mark.line + 1}, column {mark.column + 1}: {what}" if mark else what) from None
+        mark, note = error.problem_mark, ", ".join(filter(None, (error.context, error.problem)))
+        raise yaml.YAMLError(f"line {mark.line + 1}, column {mark.column + 1}: {note}" if mark else note) from None
     except ValueError as error:  # a number with too many digits, or a date that does not exist
         raise yaml.YAMLError(str(error)) from None
 

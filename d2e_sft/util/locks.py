@@ -19,7 +19,7 @@ LOCK_FILE = ".lock"
 @contextmanager
 def file_lock(
     folder: Path,
-    what: str,
+    owner: str,
     remedy: str,
     in_main: Callable[[Callable[[], Any]], Any] | None = None,
     patience: float = 0.0,
@@ -31,7 +31,7 @@ def file_lock(
     process holds the lock.
 
     Args:
-        what: The work that holds the lock.
+        owner: The work that holds the lock.
         remedy: What a second process should do.
         in_main: Calls a function in the main process, which holds the lock for all processes.
         patience: Seconds to wait for the lock.
@@ -39,17 +39,17 @@ def file_lock(
     with ExitStack() as held:
 
         def enter() -> int:
-            return held.enter_context(_lock(folder, what, remedy, patience))
+            return held.enter_context(_lock(folder, owner, remedy, patience))
 
         yield enter() if in_main is None else in_main(enter)
 
 
 @contextmanager
-def _lock(folder: Path, what: str, remedy: str, patience: float) -> Iterator[int]:
+def _lock(folder: Path, owner: str, remedy: str, patience: float) -> Iterator[int]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
-    descriptor = _acquire(path, what, remedy, time.monotonic() + patience)
+    descriptor = _acquire(path, owner, remedy, time.monotonic() + patience)
     try:
         os.truncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
@@ -62,7 +62,7 @@ def _lock(folder: Path, what: str, remedy: str, patience: float) -> Iterator[int
                 place.rmdir()
 
 
-def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
+def _acquire(path: Path, owner: str, remedy: str, deadline: float) -> int:
     while True:
         if path.is_symlink():
             path.unlink(missing_ok=True)  # no lock of ours, and its target would be emptied
@@ -73,7 +73,7 @@ def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
             holder = os.read(descriptor, 200).decode(errors="replace").strip() or "unknown process"
             os.close(descriptor)
             if time.monotonic() > deadline:
-                raise UserError(f"{path.parent}: {what} is at work there ({holder})", remedy) from None
+                raise UserError(f"{path.parent}: {owner} is at work there ({holder})", remedy) from None
             time.sleep(0.1)
             continue
         except OSError:

@@ -52,8 +52,8 @@ def score_options(named: Sequence[str], golds: Sequence[str], options: Sequence[
     gold = sorted(golds, key=lambda answer: options.index(answer) if answer in options else len(options))
     mixed = [same for same in look_alikes(options, normalise) if len({option in gold for option in same}) > 1]
     tokens = {option: chr(_TOKENS + options.index(option)) for same in mixed for option in same}
-    counted, wanted = (" ".join(tokens.get(text, text) for text in texts) for texts in (named, gold))
-    return float([*named] == gold), token_f1(counted, [wanted])
+    counted, expected = (" ".join(tokens.get(text, text) for text in texts) for texts in (named, gold))
+    return float([*named] == gold), token_f1(counted, [expected])
 
 
 def option_called(text: str, options: Sequence[str]) -> str | None:
@@ -115,8 +115,8 @@ def _bare(text: str, options: Sequence[str]) -> list[list[int]]:
     label = _BARE_LABEL.match(text)
     if label is None or (index := _index(label[1] or label[2])) >= len(options):
         return []
-    others = _whole(text[label.end() :], options, labels=False)
-    return [[index, *others]] if others and index not in others else []
+    rest = _whole(text[label.end() :], options, labels=False)
+    return [[index, *rest]] if rest and index not in rest else []
 
 
 def _labelled(text: str, options: Sequence[str]) -> list[list[int]]:
@@ -129,15 +129,15 @@ def _labelled(text: str, options: Sequence[str]) -> list[list[int]]:
         if index >= len(options):
             continue
         own_text = _text_pattern(options[index]).match(text, position)
-        for other, option in enumerate(options):
+        for second, option in enumerate(options):
             entry = _entry_pattern(option).match(text, position)
             # Of `5` and `.5`, the longer one is meant by `(A) .5`.
             if (
-                other != index
+                second != index
                 and entry
                 and (own_text is None or (entry.end(), own_text.start(1)) > (own_text.end(), entry.start(1)))
             ):
-                return [[index, other]]
+                return [[index, second]]
         if [index] not in chosen:
             chosen.append([index])
         position = own_text.end() if own_text else position

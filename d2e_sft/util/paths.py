@@ -24,14 +24,14 @@ def cache_dir() -> Path:
     return Path(os.environ.get("D2E_CACHE") or Path.home() / ".cache" / "d2e-sft")
 
 
-def refuse_no_place(folder: Path, named: str, what: str, remedy: str) -> None:
+def refuse_no_place(folder: Path, named: str, content: str, remedy: str) -> None:
     """Raise UserError, before any work, for a folder that cannot be made or written; messages begin with `named`."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
     if not nearest.exists():
-        raise UserError(f"{named}: {nearest} is a link to nothing; expected a folder for {what}", remedy)
+        raise UserError(f"{named}: {nearest} is a link to nothing; expected a folder for {content}", remedy)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         problem = "cannot be written" if nearest.is_dir() else "is a file"
-        raise UserError(f"{named}: {nearest} {problem}; expected a folder for {what}", remedy)
+        raise UserError(f"{named}: {nearest} {problem}; expected a folder for {content}", remedy)
 
 
 def bundled(folder: str) -> Path:

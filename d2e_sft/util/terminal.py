@@ -51,9 +51,9 @@ def is_quiet() -> bool:
 
 
 @contextmanager
-def quietly(wanted: bool) -> Iterator[None]:
+def quietly(quiet: bool) -> Iterator[None]:
     """Show only results, warnings and errors inside, if that is wanted, here and in processes that are started."""
-    names = (QUIET, *_OF_OTHERS) if wanted else ()
+    names = (QUIET, *_OF_OTHERS) if quiet else ()
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
     try:

@@ -78,9 +78,9 @@ def check_engine(config: Any) -> None:
         "batch-sharded sampling": sharded,
         "watermarking": getattr(config, "watermark_config", None) is not None,
     }
-    if found := [name for name, present in unsupported.items() if present]:
+    if used := [name for name, present in unsupported.items() if present]:
         raise UserError(
-            f"vLLM engine with {' and '.join(found)}: the rows of a pair would part, so it cannot decode debiased",
+            f"vLLM engine with {' and '.join(used)}: the rows of a pair would part, so it cannot decode debiased",
             remedy="start it without; tensor and data parallelism are supported",
         )
 

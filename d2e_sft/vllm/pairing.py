@@ -185,14 +185,14 @@ def match(rows: Iterable[InBatch]) -> tuple[list[Matched], list[InBatch]]:
     waiting: dict[str, InBatch] = {}
     pairs: list[Matched] = []
     unpaired: list[InBatch] = []
-    for here in rows:
-        other = waiting.pop(here.row.pair, None)
-        if other is None:
-            waiting[here.row.pair] = here
-        elif other.row.view == here.row.view or other.length != here.length:
-            unpaired += (other, here)
+    for current in rows:
+        partner = waiting.pop(current.row.pair, None)
+        if partner is None:
+            waiting[current.row.pair] = current
+        elif partner.row.view == current.row.view or partner.length != current.length:
+            unpaired += (partner, current)
         else:
-            pairs.append((other, here) if here.row.view == "imagined" else (here, other))
+            pairs.append((partner, current) if current.row.view == "imagined" else (current, partner))
     return pairs, [*unpaired, *waiting.values()]
 
 
@@ -205,8 +205,8 @@ def debias_rows(logits: Tensor, rows: Iterable[InBatch]) -> Tensor:
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         _debias(logits, pairs[start : start + _PAIRS_AT_ONCE])
     if unpaired:
-        indices = _to_device([here.index for here in unpaired], logits)
-        sentinels = _to_device([here.row.sentinel for here in unpaired], logits)
+        indices = _to_device([item.index for item in unpaired], logits)
+        sentinels = _to_device([item.row.sentinel for item in unpaired], logits)
         logits[indices] = float("-inf")
         logits[indices, sentinels] = 0.0
     return logits
@@ -214,7 +214,7 @@ def debias_rows(logits: Tensor, rows: Iterable[InBatch]) -> Tensor:
 
 def _debias(logits: Tensor, pairs: list[Matched]) -> None:
     originals = _to_device([original.index for original, _ in pairs], logits)
-    imagined = _to_device([other.index for _, other in pairs], logits)
+    imagined = _to_device([partner.index for _, partner in pairs], logits)
     rows = [original.row for original, _ in pairs]
     z_original, z_imagined = logits[originals].float(), logits[imagined].float()  # (pairs, V)
     masked = ~(z_original.isfinite() & z_imagined.isfinite())
@@ -227,8 +227,8 @@ def _debias(logits: Tensor, pairs: list[Matched]) -> None:
     debiased.masked_fill_(masked, float("-inf"))
     sentinels = _to_device([row.sentinel for row in rows], logits)[:, None]
     debiased.scatter_(1, sentinels, float("-inf"))
-    for place, (here, _) in enumerate(pairs):
-        _restrict(debiased[place], z_original[place], here)
+    for place, (original, _) in enumerate(pairs):
+        _restrict(debiased[place], z_original[place], original)
     # Where a view has overflowed, both rows take the sentinel, so that the pair is given up with an error.
     overflowed = ~(z_original.amax(-1).isfinite() & z_imagined.amax(-1).isfinite())[:, None]  # a NaN is the largest
     debiased.masked_fill_(overflowed, float("-inf"))
@@ -238,9 +238,9 @@ def _debias(logits: Tensor, pairs: list[Matched]) -> None:
     logits[imagined] = debiased
 
 
-def _restrict(debiased: Tensor, original: Tensor, here: InBatch) -> None:
+def _restrict(debiased: Tensor, original: Tensor, item: InBatch) -> None:
     """Apply one pair's options to its debiased logits (V,), in place; `original` are those of the original view."""
-    row, position = here.row, here.position
+    row, position = item.row, item.position
     if row.plausibility > 0:
         floor = original.max() + torch.tensor(row.plausibility).log().to(original.device)
         debiased.masked_fill_(original < floor, float("-inf"))

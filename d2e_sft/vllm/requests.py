@@ -132,7 +132,7 @@ class PairProgress:
                 tokens_input([*prompt, *self.answer]),
                 plain_parameters(self.remaining, stops, stream=stream, extra_args=row.as_extra_args()),
             )
-            for row, prompt in sorted(rows, key=lambda one: len(one[1]), reverse=True)
+            for row, prompt in sorted(rows, key=lambda item: len(item[1]), reverse=True)
         ]
 
     def report(self, view: RowView, tokens: Sequence[int], *, ended: bool) -> list[int]:

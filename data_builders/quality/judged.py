@@ -48,7 +48,7 @@ def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[J
     verdicts = judge.ask(
         quality_prompts(samples, judge),
         lambda reply: read_verdict(templates.closed(reply)),
-        what="quality filter",
+        job="quality filter",
         reminder=templates.reminder,
     )
     return [verdict or JudgedVerdict.UNDECIDED for verdict in verdicts]

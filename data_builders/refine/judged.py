@@ -85,7 +85,7 @@ def _shortened(samples: Sequence[EventSample], judge: Judge) -> list[str]:
     def read(reply: str) -> str | None:
         return _read_text(templates.closed(reply))
 
-    replies = [reply or "" for reply in judge.ask(prompts, read, what="refine", reminder=reminder)]
+    replies = [reply or "" for reply in judge.ask(prompts, read, job="refine", reminder=reminder)]
     wrong = {place: word for place, sample in enumerate(samples) if (word := _added(sample.context, replies[place]))}
     if wrong:
         retold = [
@@ -93,7 +93,7 @@ def _shortened(samples: Sequence[EventSample], judge: Judge) -> list[str]:
             for place, word in wrong.items()
         ]
         judge.usage.reasked += len(set(retold))
-        mended = judge.ask(retold, read, what="refine, what was rewritten", reminder=reminder)
+        mended = judge.ask(retold, read, job="refine, what was rewritten", reminder=reminder)
         for place, reply in zip(wrong, mended, strict=True):
             replies[place] = "" if reply is None or _added(samples[place].context, reply) else reply
     return replies
@@ -108,7 +108,7 @@ def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Out
     choices = judge.ask(
         prompts,
         lambda reply: _read_choice(templates.closed(reply)),
-        what="refine, whole sentences",
+        job="refine, whole sentences",
         reminder=templates.reminder,
     )
     found = []

@@ -281,7 +281,7 @@ def _judge(options: RefinerOptions) -> Judge:
 
 
 def _ask(judge: Judge, prompts: Sequence[JudgePrompt]) -> list[_Decision]:
-    found = judge.ask(prompts, _Decision.model_validate_json, what="refine", reminder="")
+    found = judge.ask(prompts, _Decision.model_validate_json, job="refine", reminder="")
     return [decision for decision in found if decision is not None]
 
 

@@ -262,7 +262,7 @@ def propose(samples: Sequence[EventSample], answers: Sequence[str], options: Swa
     for sample, answer in zip(samples, answers, strict=True):
         sentences = (text for text in split_sentences(sample.context) if mentions.find(answer, text))
         prompts.append(templates.prompt(sample, "sample", [answer], sentence=next(sentences, sample.context)))
-    return [found or [] for found in judge.ask(prompts, read_answers, what="swap", reminder=templates.reminder)]
+    return [found or [] for found in judge.ask(prompts, read_answers, job="swap", reminder=templates.reminder)]
 
 
 def read_answers(reply: str) -> list[str] | None:

@@ -91,7 +91,7 @@ def find_error_patterns(
     judged = judge.ask(
         error_prompts(wrong, judge),
         lambda reply: read_error(templates.closed(reply)),
-        what="error patterns",
+        job="error patterns",
         reminder=templates.reminder,
     )
     return [error or JudgedError(ErrorPattern.UNDECIDED, "the judge named no pattern") for error in judged]
@@ -220,7 +220,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
     verdicts = judge.ask(
         prompts,
         lambda reply: read_verdict(templates.closed(reply)),
-        what="free answers",
+        job="free answers",
         reminder=templates.reminder,
     )
     judge.require_usable("free answers", sum(verdict is not None for verdict in verdicts), len(verdicts))

@@ -86,6 +86,6 @@ def _axes(names: Sequence[str], *, lines: int, entries: int) -> Iterator[tuple[F
         yield figure, axes
 
 
-def _finished(figure: Figure, what: str, names: Sequence[str]) -> Markup:
+def _finished(figure: Figure, title: str, names: Sequence[str]) -> Markup:
     figure.legend(loc="outside upper left", frameon=False, handlelength=1.4)
-    return inline_svg(figure, f"{what} of {', '.join(' '.join(name.split()) for name in names)}")
+    return inline_svg(figure, f"{title} of {', '.join(' '.join(name.split()) for name in names)}")

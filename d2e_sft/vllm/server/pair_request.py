@@ -27,12 +27,12 @@ from d2e_sft.vllm.requests import PairProgress, PairRequest
 IMAGINED, ALPHA, DECODER, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_decoder", "d2e_plausibility"
 
 
-def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int) -> PairRequest:
+def pair_request(engine: Any, prompt: Any, sampling: SamplingParams, sentinel: int) -> PairRequest:
     """Make a request with `d2e_imagined` in its `extra_args` a pair; `prompt` is the original one, as engine input."""
     if not isinstance(prompt, Mapping) or prompt.get("type") != "token":
         raise VLLMValidationError("context: needs a text prompt, without images, audio or embeddings")
-    extra = given.extra_args or {}
-    parameters = with_end_of_text(engine, given.clone())
+    extra = sampling.extra_args or {}
+    parameters = with_end_of_text(engine, sampling.clone())
     model_stops = set() if parameters.ignore_eos else parameters.all_stop_token_ids
     stops = {*(parameters.stop_token_ids or ()), *model_stops}
     limit = engine.vllm_config.model_config.max_model_len
@@ -104,13 +104,13 @@ class PairStream:
         self._unsent: list[int] = []
         self._cached: int | None = None
         self.stopped: str | None = None
-        asked = SimpleNamespace(
+        request = SimpleNamespace(
             request_id=request_id,
             sampling_params=parameters,
             prompt_token_ids=prompt["prompt_token_ids"],
             prompt_embeds=None,
         )
-        self._text = IncrementalDetokenizer.from_new_request(tokenizer if parameters.detokenize else None, asked)
+        self._text = IncrementalDetokenizer.from_new_request(tokenizer if parameters.detokenize else None, request)
 
     def take(
         self, gained: Sequence[int], progress: PairProgress, output: RequestOutput, view: RowView

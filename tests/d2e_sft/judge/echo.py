@@ -14,7 +14,7 @@ def read_echo(reply: str) -> str | None:
 
 
 def ask(judge: Judge, asked: list[JudgePrompt]) -> list[str | None]:
-    return judge.ask(asked, read_echo, what="echo", reminder=REMINDER)
+    return judge.ask(asked, read_echo, job="echo", reminder=REMINDER)
 
 
 def words(count: int) -> list[str | None]:

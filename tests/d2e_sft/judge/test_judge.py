@@ -71,7 +71,7 @@ def test_only_readings_of_kept_replies_are_collected(server: JudgeServer, judge:
     server.reply = lambda user: f"echo: {user}" + " " * (1 << 19)
     for _ in ("asked", "kept"):
         tracemalloc.start()
-        read = judge(concurrency=1).ask(prompts(160), lambda reply: reply.split()[-1], what="echo", reminder="")
+        read = judge(concurrency=1).ask(prompts(160), lambda reply: reply.split()[-1], job="echo", reminder="")
         assert read == [str(number) for number in range(160)]
         assert tracemalloc.get_traced_memory()[1] < 40 << 20  # of 80 in all
         tracemalloc.stop()
@@ -134,7 +134,7 @@ from d2e_sft.judge.options import JudgeOptions
 signal.signal(signal.SIGINT, signal.default_int_handler)
 options = {"base_url": sys.argv[1], "timeout": sys.argv[2], "concurrency": 2}
 judge = make_judge(JudgeOptions(backend="openai", model="m", **options))
-judge.ask([JudgePrompt("Repeat.", f"word {n}") for n in range(20)], str, what="echo", reminder="")
+judge.ask([JudgePrompt("Repeat.", f"word {n}") for n in range(20)], str, job="echo", reminder="")
 """
 
 
@@ -271,7 +271,7 @@ def local(model: Path, **options: object) -> Judge:
 
 
 def ask_local(judge: Judge, prompts: list[JudgePrompt] = PROMPTS) -> list[str | None]:
-    return judge.ask(prompts, str, what="local", reminder="")
+    return judge.ask(prompts, str, job="local", reminder="")
 
 
 def by_transformers(prompt: JudgePrompt) -> str:
