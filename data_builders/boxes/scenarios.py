@@ -75,7 +75,7 @@ def whole_scenarios(count: int) -> dict[Split, Need]:
 
 def draw_scenarios(
     world: BoxWorld,
-    wanted: dict[Split, Need],
+    split_needs: dict[Split, Need],
     rng: random.Random,
     *,
     variant: Variant,
@@ -87,23 +87,23 @@ def draw_scenarios(
     """
     owner: dict[tuple[int, ...], Split] = {}
     seen: set[State] = set()
-    sides = {split: _side(variant, split, world) for split in wanted}
+    sides = {split: _side(variant, split, world) for split in split_needs}
     idle = 0
-    while any(need.open_share > 0 for need in wanted.values()):
+    while any(need.open_share > 0 for need in split_needs.values()):
         start = world.initial_state(rng)
         signature = tuple(len(contents) for contents in start)
-        split = owner.setdefault(signature, max(wanted, key=lambda name: wanted[name].open_share))
-        taken = wanted[split].taken
-        if start not in seen and wanted[split].open_share > 0:
+        split = owner.setdefault(signature, max(split_needs, key=lambda name: split_needs[name].open_share))
+        taken = split_needs[split].taken
+        if start not in seen and split_needs[split].open_share > 0:
             its_world, wording = sides[split]
             scenario = its_world.play(start, rng)
             if variant == "ambiref":  # each scenario has its own names, and several of these share a noun
                 wording = replace(wording, names=ambiguous_names(world.objects, rng))
             yield Drawn(len(seen), split, scenario, wording)
             seen.add(start)
-        idle = 0 if wanted[split].taken > taken else idle + 1
+        idle = 0 if split_needs[split].taken > taken else idle + 1
         if idle > _PATIENCE:
-            state = ", ".join(f"{split} {need.taken:,} of {need.total:,}" for split, need in wanted.items())
+            state = ", ".join(f"{split} {need.taken:,} of {need.total:,}" for split, need in split_needs.items())
             raise UserError(
                 f"boxes: found no further initial state after {_PATIENCE:,} draws ({state}); the splits share no "
                 "signature and no initial state is used twice",

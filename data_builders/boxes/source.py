@@ -54,9 +54,9 @@ class BoxesSourceOptions(SourceOptions):
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
         drawing = {"train_samples", "dev_samples", "test_samples", "questions_per_scenario"}
-        given = sorted((drawing | {"changed_share"}) & self.model_fields_set)
-        if self.scenarios is not None and given:
-            raise ValueError(f"scenarios asks every question, so it cannot be combined with {', '.join(given)}")
+        conflicting = sorted((drawing | {"changed_share"}) & self.model_fields_set)
+        if self.scenarios is not None and conflicting:
+            raise ValueError(f"scenarios asks every question, so it cannot be combined with {', '.join(conflicting)}")
         if self.boxes * self.max_objects > len(OBJECTS):
             raise ValueError(
                 f"boxes × max_objects: got {self.boxes} × {self.max_objects}; expected at most {len(OBJECTS)}, "
@@ -86,16 +86,16 @@ def read(job: Job) -> SplitSamples:
     options: BoxesSourceOptions = job.options
     rng = scenario_random(job.seed if options.seed is None else options.seed)
     world = BoxWorld(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
-    wanted = options.needs()
-    samples: dict[Split, list[EventSample]] = {split: [] for split in wanted}
-    for drawn in draw_scenarios(world, wanted, rng, variant=options.variant):
-        need = wanted[drawn.split]
-        asked = _questions(drawn.scenario, options.boxes)
+    split_needs = options.needs()
+    samples: dict[Split, list[EventSample]] = {split: [] for split in split_needs}
+    for drawn in draw_scenarios(world, split_needs, rng, variant=options.variant):
+        need = split_needs[drawn.split]
+        questions = _questions(drawn.scenario, options.boxes)
         if options.scenarios is None:
             left = min(options.questions_per_scenario, need.total - need.taken)
-            asked = _draw(asked, options, need.taken, left, rng)
-        need.taken += 1 if options.scenarios is not None else len(asked)
-        samples[drawn.split] += _samples(drawn, asked, job.source.licence, options.form)
+            questions = _draw(questions, options, need.taken, left, rng)
+        need.taken += 1 if options.scenarios is not None else len(questions)
+        samples[drawn.split] += _samples(drawn, questions, job.source.licence, options.form)
     return {split: SplitRows(rows) for split, rows in samples.items()}
 
 
@@ -111,12 +111,12 @@ def _questions(scenario: Scenario, boxes: int) -> list[_Question]:
 
 
 def _draw(
-    questions: list[_Question], options: BoxesSourceOptions, taken: int, wanted: int, rng: random.Random
+    questions: list[_Question], options: BoxesSourceOptions, taken: int, count: int, rng: random.Random
 ) -> list[_Question]:
-    """Up to `wanted` different questions; `taken` is how many the split has, which keeps `changed_share` exact."""
+    """Up to `count` different questions; `taken` is how many the split has, which keeps `changed_share` exact."""
     left = list(questions)
     drawn: list[_Question] = []
-    while len(drawn) < wanted:
+    while len(drawn) < count:
         fitting = left
         if options.changed_share is not None:
             done = taken + len(drawn)
@@ -132,12 +132,12 @@ def _draw(
     return drawn
 
 
-def _samples(drawn: Drawn, asked: list[_Question], licence: str, form: str) -> Iterator[EventSample]:
+def _samples(drawn: Drawn, questions: list[_Question], licence: str, form: str) -> Iterator[EventSample]:
     scenario, wording = drawn.scenario, drawn.wording
     opening = wording.state(enumerate(scenario.states[0]))
     sentences = wording.sentences(scenario)
     signature = "-".join(map(str, scenario.signature))
-    for question in asked:
+    for question in questions:
         contents = scenario.states[question.after][question.box]
         parts = {
             "format": "qa",
@@ -198,11 +198,11 @@ def official_rows(
     training rows of the same scenarios.
     """
     rng = scenario_random(seed)
-    wanted = whole_scenarios(scenarios)
-    for drawn in draw_scenarios(_WORLD, wanted, rng, variant=variant):
+    split_needs = whole_scenarios(scenarios)
+    for drawn in draw_scenarios(_WORLD, split_needs, rng, variant=variant):
         for row in _rows(drawn, row_format):
             yield drawn.split, row
-        wanted[drawn.split].taken += 1
+        split_needs[drawn.split].taken += 1
 
 
 def _rows(drawn: Drawn, row_format: RowFormat) -> Iterator[dict[str, Any]]:

@@ -134,10 +134,10 @@ def refined_context(scenario: Scenario, wording: Wording, box: int, after: int) 
     sentences = wording.sentences(scenario)
     for step in reversed(range(after)):
         operation, before = scenario.operations[step], scenario.states[step]
-        if not any(operation.touches(one) for one in needed):
+        if not any(operation.touches(number) for number in needed):
             continue
         kept.append(sentences[step])
         if operation.target in needed and wording.leaves_open(operation, before):
             needed.add(operation.source)
-    start = wording.state((one, scenario.states[0][one]) for one in sorted(needed))
+    start = wording.state((number, scenario.states[0][number]) for number in sorted(needed))
     return " ".join([start, *reversed(kept)])

@@ -74,7 +74,7 @@ def render_card(manifest: Manifest) -> str:
         files=[(name, file) for name, dataset in datasets.items() for file in dataset["files"]],
         tagging=_tagging(manifest.get("tags")),
         command=build_command(manifest, "OUT"),
-        descriptions=[one["described_by"] for one in manifest["datasets"].values() if "described_by" in one],
+        descriptions=[d["described_by"] for d in manifest["datasets"].values() if "described_by" in d],
     )
 
 

@@ -71,7 +71,7 @@ def open_build(options: BuildOptions, splits: Sequence[Split] = SPLITS) -> Build
     """
     suite = options.suite
     located = locate(options, pick_sources(options.datasets), splits)
-    benchmarks = [name for other in (suite.disjoint_from if suite else ()) for name in SUITES[other].datasets]
+    benchmarks = [name for bench in (suite.disjoint_from if suite else ()) for name in SUITES[bench].datasets]
     tests = {name: locate_files(SOURCES[name], ["test"], options.raw) for name in dict.fromkeys(benchmarks)}
     _report_missing(options, located, tests)
     reading = read_datasets(options, splits, located)
@@ -91,8 +91,8 @@ def _report_missing(options: BuildOptions, located: dict[str, Located], tests: d
     if suite and suite.ratios and not options.allow_shortfall:
         quotas = allot(options.size or suite.size, suite.ratios, {})
         if needed := [name for name, files in located.items() if files.missing and quotas[name]]:
-            wanted = ", ".join(f"{quotas[name]:,} rows of {name}" for name in needed)
-            lines = [f"{count}, and {suite.name} wants {wanted}:", *map(str, errors), *replaced]
+            shares = ", ".join(f"{quotas[name]:,} rows of {name}" for name in needed)
+            lines = [f"{count}, and {suite.name} wants {shares}:", *map(str, errors), *replaced]
             raise UserError("\n".join(lines), HOW_TO_FILL)
     lines = [*(line for error in errors for line in str(error).splitlines()), *replaced]
     # Where no dataset has all its files, the error at the end names them.
@@ -124,7 +124,7 @@ def read_tests(build: Build) -> None:
     build.tests += [SampleSet(path.name, read_set(path, ["test"]).samples) for path in options.against]
     skipped = {name: f"its test ({why})" for name, why in unread.items()}
     skipped |= {name: f"{count:,} bad test rows" for name, count in bad.items()}
-    build.warnings += [f"{name}: training rows were not compared with {what}" for name, what in skipped.items()]
+    build.warnings += [f"{name}: training rows were not compared with {label}" for name, label in skipped.items()]
     if build.tests:
         sizes = {test.name: len(test.samples) for test in build.tests}
         build.parts["benchmark"] = {"kept_apart_from": sizes, "not_read": unread, "bad_rows": bad}
@@ -169,16 +169,16 @@ def drop_repeated(build: Build) -> None:
 
 def judge_rows(build: Build) -> None:
     """Let a judge reject training rows; without a judge, the rule is only used for a drawn set."""
-    judge, every = build.options.judge_for("quality"), Counter[JudgedVerdict]()
+    judge, counts = build.options.judge_for("quality"), Counter[JudgedVerdict]()
     if judge is None or build.is_drawn:
         return
     for train in build.reading.trains:
         verdicts = judge_quality(train.rows, judge)
-        every.update(verdicts)
+        counts.update(verdicts)
         kept = [sample for sample, verdict in zip(train.rows, verdicts, strict=True) if verdict in KEPT]
         reason = f"the judge found that the context does not support the answer ({_describe(Counter(verdicts))})"
         train.keep("quality", reason, kept)
-    require_verdicts(judge, every)
+    require_verdicts(judge, counts)
 
 
 def weigh(build: Build) -> None:
@@ -191,8 +191,8 @@ def weigh(build: Build) -> None:
     scale = min((len(trains[name].rows) / weight for name, weight in weights.items()), default=0.0)
     shown = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
     for name, weight in weights.items():
-        rows, wanted = trains[name].rows, round(scale * weight)
-        chosen = sorted(build.options.random(f"{name}/weight").sample(range(len(rows)), min(wanted, len(rows))))
+        rows, count = trains[name].rows, round(scale * weight)
+        chosen = sorted(build.options.random(f"{name}/weight").sample(range(len(rows)), min(count, len(rows))))
         if len(chosen) < len(rows):
             reason = f"weight {weight:g} of {shown}; no row is repeated"
             trains[name].keep("mixture weight", reason, [rows[place] for place in chosen])
@@ -204,13 +204,13 @@ def draw_rows(build: Build) -> None:
     if suite is None or not suite.ratios:
         return
     reading.require_no_damage()
-    judge, every = options.judge_for("quality"), Counter[JudgedVerdict]()
+    judge, counts = options.judge_for("quality"), Counter[JudgedVerdict]()
 
     def judged(samples: Sequence[EventSample]) -> list[JudgedVerdict]:
         verdicts = judge_quality(samples, judge)
-        every.update(verdicts)
-        if every.total() >= _ENOUGH:
-            require_verdicts(judge, every)
+        counts.update(verdicts)
+        if counts.total() >= _ENOUGH:
+            require_verdicts(judge, counts)
         return verdicts
 
     pools, size = _pools(build), options.size or suite.size

@@ -39,10 +39,10 @@ class MixturePool:
         counts = f"{len(self.candidates):,} candidates after the filters, {len(self.kept):,} of them supported"
         return f"{self.reason}; {counts}" if self.reason and self.candidates else self.reason or counts
 
-    def fill(self, wanted: int, judge: JudgeQuality) -> None:
-        """Judge candidates until `wanted` are kept or no candidate is left."""
-        while len(self.kept) < wanted and self.judged < len(self.candidates):
-            batch = self.candidates[self.judged : self.judged + wanted - len(self.kept)]
+    def fill(self, count: int, judge: JudgeQuality) -> None:
+        """Judge candidates until `count` are kept or no candidate is left."""
+        while len(self.kept) < count and self.judged < len(self.candidates):
+            batch = self.candidates[self.judged : self.judged + count - len(self.kept)]
             for sample, verdict in zip(batch, judge(batch), strict=True):
                 self.verdicts[verdict] += 1
                 if verdict in KEPT:
@@ -66,8 +66,8 @@ def draw(
     Raises:
         UserError: datasets have too few samples and `allow_shortfall` is off; the message lists them.
     """
-    asked = allot(size, ratios, {})
-    quotas, limits = asked, {}
+    targets = allot(size, ratios, {})
+    quotas, limits = targets, {}
     while True:
         for name, pool in pools.items():
             pool.fill(quotas[name], judge)
@@ -76,8 +76,8 @@ def draw(
             break
         if not allow_shortfall:
             rows = [f"{len(short)} of {len(pools)} datasets have too few training samples for {size:,} in the ratios:"]
-            for name, found in short.items():
-                counts = f"wanted {asked[name]:>5,}, found {found:>5,}, short {asked[name] - found:>5,}"
+            for name, count in short.items():
+                counts = f"wanted {targets[name]:>5,}, found {count:>5,}, short {targets[name] - count:>5,}"
                 rows.append(f"  {name:{max(map(len, short))}}  {counts}: {pools[name].why_small()}")
             raise UserError("\n".join(rows), remedy=HOW_TO_FILL)
         limits.update(short)
@@ -91,15 +91,15 @@ def draw(
         more, drawn = "takes part of what others lack", quotas[name]
         datasets[name] = {
             "ratio": ratios[name],
-            "asked": asked[name],
+            "asked": targets[name],
             "drawn": drawn,
             "drawn_ratio": round(100 * drawn / len(samples), 2),
             "candidates": len(pool.candidates),
             "judged": pool.judged,
             "verdicts": {verdict.value: count for verdict, count in sorted(pool.verdicts.items())},
-            "reason": "" if drawn == asked[name] else more if drawn > asked[name] else pool.why_small(),
+            "reason": "" if drawn == targets[name] else more if drawn > targets[name] else pool.why_small(),
         }
-    return samples, {"size": len(samples), "rescaled": asked != quotas, "datasets": datasets}
+    return samples, {"size": len(samples), "rescaled": targets != quotas, "datasets": datasets}
 
 
 def allot(size: int, ratios: Mapping[str, float], limits: Mapping[str, int]) -> dict[str, int]:

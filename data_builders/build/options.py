@@ -74,13 +74,13 @@ class BuildOptions:
     @cached_property
     def refiner(self) -> Judge | None:
         """The model that refines instead of the judge; None without one."""
-        own = self.refining
-        if not own.by_model:
+        refining = self.refining
+        if not refining.by_model:
             return None
         shared = JudgeOptions() if self.judge is None else self.judge.options
-        if own.by != shared.backend:  # another kind of place, whose address and prices differ
+        if refining.by != shared.backend:  # another kind of place, whose address and prices differ
             shared = JudgeOptions(**shared.model_dump(include={"cache", "concurrency", "max_tokens", "prompts"}))
-        chosen = {"backend": own.by, "model": own.model, "dtype": own.dtype}
+        chosen = {"backend": refining.by, "model": refining.model, "dtype": refining.dtype}
         return make_judge(JudgeOptions.model_validate(shared.model_dump() | chosen), asking=self.asking)
 
     def judge_for(self, job: JudgeJob) -> Judge | None:
@@ -115,7 +115,7 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
     """Return the checked settings; UserError for a text without `=`, an unknown or repeated key, or a wrong value."""
     models: dict[str, type[BaseModel]] = {source.name: source.options for source in sources}
     models |= {REFINE: RefinerOptions, SWAP: SwapOptions}
-    choices = {f"{one.name}.{item.key}{_FILE}" for one in sources for item in one.inputs if len(item.candidates) > 1}
+    choices = {f"{s.name}.{item.key}{_FILE}" for s in sources for item in s.inputs if len(item.candidates) > 1}
     known = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields] + sorted(choices)
     values: dict[str, dict[str, str | None]] = {name: {} for name in models}
     files: dict[str, dict[str, str]] = {}

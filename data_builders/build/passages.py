@@ -63,7 +63,7 @@ class Passages:
         self.texts = list(dict.fromkeys(row.context for row in rows if row.context.strip()))
         self._stems = [stems(text) for text in self.texts]
         self._columns = {stem: at for at, stem in enumerate(sorted(set().union(*self._stems)))}
-        pairs = [(row, self._columns[stem]) for row, found in enumerate(self._stems) for stem in sorted(found)]
+        pairs = [(row, self._columns[stem]) for row, row_stems in enumerate(self._stems) for stem in sorted(row_stems)]
         places, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         shape = (len(self.texts), len(self._columns))
         self._has = csr_array((np.ones(len(places)), (places, columns)), shape=shape)
@@ -77,10 +77,10 @@ class Passages:
         Similar is what shares rare words with the question. Among equals chance decides, so that no passage means by
         itself that there is no answer.
         """
-        asked = stems(row.question)
-        topic = asked & stems(row.context) if is_answerable(row) else asked
+        question_stems = stems(row.question)
+        topic = question_stems & stems(row.context) if is_answerable(row) else question_stems
         query = np.zeros(len(self._columns))
-        query[[self._columns[stem] for stem in asked if stem in self._columns]] = 1.0
+        query[[self._columns[stem] for stem in question_stems if stem in self._columns]] = 1.0
         similar = self._has @ (query * self._weights)
         drawn = np.array(chance.sample(range(len(self.texts)), len(self.texts)))
         for at in drawn[np.argsort(-similar[drawn], kind="stable")]:
@@ -93,11 +93,11 @@ class Passages:
 
         With one of them, the most similar that is possible, the question was not asked yet.
         """
-        passed, found = list[str](), self.beside(row, chance)
-        for text in found:
+        passed, similar = list[str](), self.beside(row, chance)
+        for text in similar:
             if (row.question, text) not in self._asked:
                 self._asked.add((row.question, text))
-                return [text, *islice(chain(passed, found), distractors)]
+                return [text, *islice(chain(passed, similar), distractors)]
             passed.append(text)
         return []
 
@@ -118,15 +118,15 @@ def put_passages(build: Build) -> None:
         placed, done = dict[int, list[EventSample]](), dict[str, Withheld]()
         for name in dict.fromkeys(map(source_of, rows)):
             places = [place for place, row in enumerate(rows) if source_of(row) == name]
-            own = [rows[place] for place in places]
-            passages = Passages(own)  # no context of training is tested on
+            group = [rows[place] for place in places]
+            passages = Passages(group)  # no context of training is tested on
             chance = build.options.random(f"{name}/{split}/passages")
-            instead, done[name] = _withhold(own, share, passages, options.distractors, chance)
+            instead, done[name] = _withhold(group, share, passages, options.distractors, chance)
             refusal = _refusal_of(build, name)
-            for place, row in zip(places, own, strict=True):
-                found = instead.get(row.id)
-                kept = [] if found and split == "train" else [_among(row, passages, options.distractors, chance)]
-                placed[place] = kept + ([_unanswerable(row, found, refusal)] if found else [])
+            for place, row in zip(places, group, strict=True):
+                texts = instead.get(row.id)
+                kept = [] if texts and split == "train" else [_among(row, passages, options.distractors, chance)]
+                placed[place] = kept + ([_unanswerable(row, texts, refusal)] if texts else [])
         build.rows[split] = [row for place in range(len(rows)) for row in placed[place]]
         if share:
             option = next(name for name, changed in UNANSWERABLE.items() if changed == split)
@@ -155,10 +155,10 @@ def _withhold(
         if withheld.made == withheld.wanted:
             break
         reason = _reason_against(row)
-        if not reason and (found := passages.instead(row, distractors, chance)):
+        if not reason and (texts := passages.instead(row, distractors, chance)):
             withheld.made += 1
-            chance.shuffle(found)
-            instead[row.id] = found
+            chance.shuffle(texts)
+            instead[row.id] = texts
         else:
             withheld.refused[reason or _NO_PASSAGE] += 1
     return instead, withheld
@@ -175,9 +175,9 @@ def _reason_against(row: EventSample) -> str:
     return next((reason for reason, holds in checks.items() if holds), "")
 
 
-def _unanswerable(row: EventSample, found: Sequence[str], refusal: str) -> EventSample:
+def _unanswerable(row: EventSample, texts: Sequence[str], refusal: str) -> EventSample:
     """The row with passages that do not answer instead of its context, and the refusal as its answer."""
-    context = _BETWEEN.join(found)
+    context = _BETWEEN.join(texts)
     meta = {key: value for key, value in row.meta.items() if key != SWAPPED} | {WITHHELD: row.answers}
     return row.model_copy(
         update={
@@ -187,7 +187,7 @@ def _unanswerable(row: EventSample, found: Sequence[str], refusal: str) -> Event
             "answers": [refusal],
             "rejected": [],
             "subset": "unanswerable",
-            "meta": meta | ({DISTRACTORS: len(found) - 1} if len(found) > 1 else {}),
+            "meta": meta | ({DISTRACTORS: len(texts) - 1} if len(texts) > 1 else {}),
         }
     )
 
@@ -196,25 +196,25 @@ def _among(row: EventSample, passages: Passages, count: int, chance: random.Rand
     """The row with its context at a random place among `count` passages; as it is if there are none, or for nli."""
     if not count or row.format == "nli" or not row.context.strip():
         return row
-    found = list(islice(passages.beside(row, chance), count))
-    if not found:
+    distractors = list(islice(passages.beside(row, chance), count))
+    if not distractors:
         return row
-    before = chance.randint(0, len(found))
-    context = _BETWEEN.join([*found[:before], row.context, *found[before:]])
-    return row.model_copy(update={"context": context, "meta": {**row.meta, DISTRACTORS: len(found)}})
+    before = chance.randint(0, len(distractors))
+    context = _BETWEEN.join([*distractors[:before], row.context, *distractors[before:]])
+    return row.model_copy(update={"context": context, "meta": {**row.meta, DISTRACTORS: len(distractors)}})
 
 
 def _refusal_of(build: Build, name: str) -> str:
     """The refusal that own data declares, otherwise the build's."""
-    own = build.reading.datasets[name].source.own
-    declared = own.content.get("refusal") if own else None
+    spec = build.reading.datasets[name].source.own
+    declared = spec.content.get("refusal") if spec else None
     return build.options.refusal or (declared[0] if declared else REFUSAL)
 
 
 def _require_some(option: str, share: float, done: dict[str, Withheld]) -> None:
-    if any(one.made for one in done.values()):
+    if any(w.made for w in done.values()):
         return
-    rows, refused = sum(one.rows for one in done.values()), sum((one.refused for one in done.values()), Counter[str]())
+    rows, refused = sum(w.rows for w in done.values()), sum((w.refused for w in done.values()), Counter[str]())
     why = reasons(refused) or (
         "the share is less than one row" if rows else f"there are no {UNANSWERABLE[option]} rows"
     )

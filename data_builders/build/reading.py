@@ -114,15 +114,15 @@ def read_datasets(
     progress = Progress(sources, desc="datasets", unit="dataset")
     for source in progress:
         progress.set_postfix_str(source.name)
-        wanted = [split for split in source.splits if split in splits]
-        if not wanted:
+        chosen = [split for split in source.splits if split in splits]
+        if not chosen:
             continue
         try:
-            reading.datasets[source.name] = _read(located[source.name], wanted, options, reading)
+            reading.datasets[source.name] = _read(located[source.name], chosen, options, reading)
         except UserError as error:
             reading.failures[source.name] = error
-            if len(wanted) > 1:
-                _read_split_by_split(located[source.name], wanted, options, reading)
+            if len(chosen) > 1:
+                _read_split_by_split(located[source.name], chosen, options, reading)
     by_kind = sorted(reading.failures.items(), key=lambda item: isinstance(item[1], MissingRawFileError))
     reading.failures = dict(by_kind)
     if reading.failures and not reading.datasets:
@@ -146,11 +146,11 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
                 f"data.{did_you_mean(name, SOURCES)}",
                 remedy=how_to_describe(name),
             )
-        own, other = source.own, sources.get(source.name, source).own
+        spec, earlier = source.own, sources.get(source.name, source).own
         # Tables of scores have rows `all` and `average`, and options have the prefixes `refine` and `swap`.
-        if own and (
+        if spec and (
             source.name in (*SOURCES, REFINE, SWAP, "all", "average")
-            or (other and other.file.resolve() != own.file.resolve())
+            or (earlier and earlier.file.resolve() != spec.file.resolve())
         ):
             remedy = "add a line such as `name: mine`"
             raise UserError(f"{name}: its name is {source.name!r}, which is already taken", remedy)
@@ -160,9 +160,9 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     return list(sources.values())
 
 
-def _read_split_by_split(located: Located, wanted: Sequence[Split], options: BuildOptions, reading: Reading) -> None:
+def _read_split_by_split(located: Located, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> None:
     name, parts = located.source.name, list[ReadDataset]()
-    for split in wanted:
+    for split in splits:
         try:
             parts.append(_read(located, [split], options, reading))
         except UserError:

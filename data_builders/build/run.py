@@ -257,21 +257,21 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
         if equal := equal_options(samples):
             splits[split]["equal_options"] = list(equal)
             shown = _first_of([f"{place}: {', '.join(map(repr, options))}" for place, options in equal.items()])
-            what = (
+            text = (
                 f"{len(equal):,} of {len(samples):,} rows have options that differ only in letter case, Unicode form"
             )
-            what += f", signs, punctuation or articles ({shown}); an output that fits several of them counts as wrong"
-            state.warnings.append(f"{title}: {what}")
+            text += f", signs, punctuation or articles ({shown}); an output that fits several of them counts as wrong"
+            state.warnings.append(f"{title}: {text}")
         if alike := equal_ids(samples):
-            what = f"{len(alike):,} ids differ from others only in Unicode form or invisible characters"
-            state.warnings.append(f"{title}: {what} ({_first_of(alike)})")
+            text = f"{len(alike):,} ids differ from others only in Unicode form or invisible characters"
+            state.warnings.append(f"{title}: {text} ({_first_of(alike)})")
     return {
         "licence": source.licence,
         "redistribution": source.redistribution or REDISTRIBUTION_ALLOWED,
         "homepage": source.homepage,
         "format": source.format,
         "options": state.reading.settings.sources[source.name].model_dump(),
-        **({"described_by": {"file": own.file.name, "content": dict(own.content)}} if (own := source.own) else {}),
+        **({"described_by": {"file": spec.file.name, "content": dict(spec.content)}} if (spec := source.own) else {}),
         "files": dataset.described_files,
         "splits": splits,
         "notes": dict(source.notes),
@@ -331,6 +331,6 @@ def _describe_judge(judge: Judge | None, jobs: Sequence[str]) -> dict[str, Any] 
     """Return a model and its jobs, without its cost, which differs between a first run and one with cached replies."""
     if judge is None:
         return None
-    asked = judge.options.described | judge.options.model_dump(include={"max_tokens", "temperature"})
-    place = {"dtype": judge.options.dtype} if asked["backend"] == "local" else {"address": judge.address}
-    return {"jobs": sorted(jobs), **asked, **place}
+    described = judge.options.described | judge.options.model_dump(include={"max_tokens", "temperature"})
+    place = {"dtype": judge.options.dtype} if described["backend"] == "local" else {"address": judge.address}
+    return {"jobs": sorted(jobs), **described, **place}

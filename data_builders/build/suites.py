@@ -77,8 +77,8 @@ class Suite:
 
     def sources_of(self, row: PublishedCount) -> list[str]:
         """Return the datasets whose samples a published row counts."""
-        wanted = (row.dataset, row.relation)
-        merged = [dataset for (dataset, relation), name in self.merged.items() if (name, relation) == wanted]
+        published = (row.dataset, row.relation)
+        merged = [dataset for (dataset, relation), name in self.merged.items() if (name, relation) == published]
         return merged or [row.dataset]
 
 

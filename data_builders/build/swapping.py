@@ -75,8 +75,8 @@ def warn_of_swaps(build: Build) -> None:
             ]
             effect = "will still be rewarded" if split == "train" else "is not measured"
             if often:
-                what = f"never swapped: {', '.join(often)}; guessing these answers {effect}"
-                build.warnings.append(f"{name} {split}: {what}")
+                message = f"never swapped: {', '.join(often)}; guessing these answers {effect}"
+                build.warnings.append(f"{name} {split}: {message}")
     build.warnings += [*_new_habits(build), *_too_few_tagged(build)]
 
 
@@ -88,10 +88,10 @@ def _new_habits(build: Build) -> list[str]:
         for pair in (row.meta[SWAPPED] for row in build.rows_of(name, "train") if SWAPPED in row.meta):
             became[pair["from"]][pair["to"]] += 1
         often = [
-            f"{old!r} became {new!r} in {count:,} of {others.total():,} swapped rows"
-            for old, others in became.items()
-            for new, count in others.most_common(1)
-            if others.total() >= _ENOUGH_SWAPS and 2 * count > others.total()
+            f"{old!r} became {new!r} in {count:,} of {replacements.total():,} swapped rows"
+            for old, replacements in became.items()
+            for new, count in replacements.most_common(1)
+            if replacements.total() >= _ENOUGH_SWAPS and 2 * count > replacements.total()
         ]
         more = "list other answers in the column `choices` (docs/how-to/own-data.md)"
         remedy = more if name in build.reading.own else "name other pools (--swap-pool)"

@@ -56,13 +56,13 @@ def check_target(out: Path, *, overwrite: bool) -> None:
     """Raise UserError if `out` cannot be written, or has foreign files or a build to keep."""
     remedy = "name another folder with --out"
     refuse_no_place(out, str(out), "the results", remedy)
-    others = [name for name in _FILES if (out / name).exists()]
-    if others and not is_ours(out):
+    taken = [name for name in _FILES if (out / name).exists()]
+    if taken and not is_ours(out):
         raise UserError(
-            f"{out}: contains {', '.join(others)}, which no build of this project wrote and this one would overwrite",
+            f"{out}: contains {', '.join(taken)}, which no build of this project wrote and this one would overwrite",
             remedy=f"{remedy}, or move the files away",
         )
-    if others and not overwrite:
+    if taken and not overwrite:
         raise UserError(f"{out}: already contains a build", f"{remedy}, or add --overwrite to replace it")
 
 

@@ -113,16 +113,16 @@ def answerless(rows: Sequence[EventSample]) -> str:
     lacking = [row for row in read if not has_answer(row)]
     if 20 * len(lacking) < len(read) or not lacking:
         return ""
-    what = f"{len(lacking):,} of {len(read):,} contexts lack their answer (the first: {lacking[0].id})"
+    problem = f"{len(lacking):,} of {len(read):,} contexts lack their answer (the first: {lacking[0].id})"
     [(key, count)] = Counter(answer_key(row.answers[0]) for row in lacking).most_common(1)
     if count >= _OFTEN and 2 * count > len(lacking):
         answer = next(row.answers[0] for row in lacking if answer_key(row.answers[0]) == key)
         meaning = f"if {answer!r} ({count:,} rows) means that they do not say, declare it"
-        return f"{what}; {meaning}: `refusal: [{answer}]`, with others that mean so"
+        return f"{problem}; {meaning}: `refusal: [{answer}]`, with others that mean so"
     remedy = (
         "are the columns right?" if 2 * len(lacking) > len(read) else "shorten the answers to words of the context"
     )
-    return f"{what}; such rows teach to answer from memory: {remedy}"
+    return f"{problem}; such rows teach to answer from memory: {remedy}"
 
 
 def is_answerable(row: EventSample) -> bool:
@@ -144,15 +144,15 @@ def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:
 
 def equal_options(samples: Sequence[EventSample]) -> dict[str, list[str]]:
     """Return the place of each row with options that look or normalise alike, and these: a text may fit several."""
-    found = {place_of(row): look_alikes(row.options, lambda text: option_key(visible_text(text))) for row in samples}
-    return {place: [option for group in groups for option in group] for place, groups in found.items() if groups}
+    alike = {place_of(row): look_alikes(row.options, lambda text: option_key(visible_text(text))) for row in samples}
+    return {place: [option for group in groups for option in group] for place, groups in alike.items() if groups}
 
 
 def equal_ids(samples: Sequence[EventSample]) -> list[str]:
     """Return the place of each row whose id looks like an earlier one, with both in ASCII."""
     by_id = {row.id: row for row in samples}
-    pairs = ((first, other) for first, *others in look_alikes(by_id, visible_text) for other in others)
-    return [f"{place_of(by_id[other])}: {other!a} like {first!a}" for first, other in pairs]
+    pairs = ((first, later) for first, *rest in look_alikes(by_id, visible_text) for later in rest)
+    return [f"{place_of(by_id[later])}: {later!a} like {first!a}" for first, later in pairs]
 
 
 def place_of(row: EventSample) -> str:
@@ -172,7 +172,7 @@ def describe_rows(samples: Sequence[EventSample]) -> dict[str, Any]:
     """Return the manifest's counts of rows: by relation, subset, decoded texts and label, and what refining left."""
     labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
     subsets = Counter(sample.subset for sample in samples if sample.subset)
-    decoded = Counter(what for sample in samples for what in sample.meta.get(DECODED, ()))
+    decoded = Counter(kind for sample in samples for kind in sample.meta.get(DECODED, ()))
     return {
         "rows_written": len(samples),
         "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),

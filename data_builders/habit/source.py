@@ -94,8 +94,8 @@ class HabitOptions(SourceOptions):
                 "unanswerable": self.train_unanswerable,
             }
         else:
-            each = self.test_samples if split == "test" else self.dev_samples
-            counts = {"aligned": each, "conflict": each}
+            per_subset = self.test_samples if split == "test" else self.dev_samples
+            counts = {"aligned": per_subset, "conflict": per_subset}
             if split == "test":
                 counts |= {"irrelevant": self.test_irrelevant, "unanswerable": self.test_unanswerable}
         return [subset for subset, count in counts.items() for _ in range(count)]
@@ -143,11 +143,11 @@ def read(job: Job) -> SplitSamples:
     options: HabitOptions = job.options
     seed = job.seed if options.seed is None else options.seed
     world = _draw_world(options, random.Random(f"{seed}/habit"))
-    told: set[object] = set()
+    seen: set[object] = set()
     samples: SplitSamples = {}
     for split in reversed(SPLITS):
-        if wanted := options.wanted(split):
-            drawn = _samples(job, split, wanted, world, told, random.Random(f"{seed}/habit/{split}"))
+        if subsets := options.wanted(split):
+            drawn = _samples(job, split, subsets, world, seen, random.Random(f"{seed}/habit/{split}"))
             samples[split] = SplitRows(list(drawn))
     return {split: samples[split] for split in SPLITS if split in samples}
 
@@ -155,8 +155,8 @@ def read(job: Job) -> SplitSamples:
 def _draw_world(options: HabitOptions, rng: random.Random) -> World:
     if options.prior == "pretrained":
         things = rng.sample(sorted(KNOWN_HABITS), options.things)
-        others = rng.sample(sorted(set(KNOWN_HABITS) - set(things)), options.places - options.things)
-        places = [KNOWN_HABITS[thing] for thing in (*things, *others)]
+        rest = rng.sample(sorted(set(KNOWN_HABITS) - set(things)), options.places - options.things)
+        places = [KNOWN_HABITS[thing] for thing in (*things, *rest)]
     else:
         places = rng.sample(PLACES, options.places)
         things = rng.sample(THINGS, options.things)
@@ -164,25 +164,25 @@ def _draw_world(options: HabitOptions, rng: random.Random) -> World:
 
 
 def _samples(
-    job: Job, split: Split, wanted: list[Subset], world: World, told: set[object], rng: random.Random
+    job: Job, split: Split, subsets: list[Subset], world: World, seen: set[object], rng: random.Random
 ) -> Iterator[EventSample]:
     """One sample for each wanted subset, in random order; each thing is asked for equally often in each subset."""
     options: HabitOptions = job.options
     turns = itertools.cycle(rng.sample(list(world.habits), len(world.habits)))
-    asked = [(next(turns), subset) for subset in wanted]
-    rng.shuffle(asked)
-    for number, (thing, subset) in enumerate(asked):
+    questions = [(next(turns), subset) for subset in subsets]
+    rng.shuffle(questions)
+    for number, (thing, subset) in enumerate(questions):
         for _ in range(_PATIENCE):
             story, place = draw_story(world, thing, subset, rng, things=options.things_per_story, moves=options.moves)
-            if story.events not in told:
+            if story.events not in seen:
                 break
         else:
             raise UserError(
-                f"habit: found no further story after {_PATIENCE:,} draws ({split}: {number:,} of {len(wanted):,}); "
+                f"habit: found no further story after {_PATIENCE:,} draws ({split}: {number:,} of {len(subsets):,}); "
                 "no two samples share a story",
                 remedy="ask for fewer samples, or raise habit.moves, habit.places or habit.things_per_story",
             )
-        told.add(story.events)
+        seen.add(story.events)
         habit, numops = world.habits[thing], sum(move.thing == thing for move in story.moves)
         answers = {"irrelevant": [habit], "unanswerable": ["unknown", "not known", "unanswerable"]}
         yield EventSample(
@@ -202,7 +202,7 @@ def _samples(
 
 
 def draw_story(
-    world: World, asked: str, subset: Subset, rng: random.Random, *, things: int, moves: int
+    world: World, subject: str, subset: Subset, rng: random.Random, *, things: int, moves: int
 ) -> tuple[Story, str | None]:
     """Draw a story for a question about a thing; return it with the thing's last place (None if it is unknown).
 
@@ -212,18 +212,18 @@ def draw_story(
         things: The number of things in the story, at least 2.
         moves: The number of moves, at least 1 for `unanswerable`.
     """
-    strangers = [thing for thing in world.habits if thing != asked]
+    strangers = [thing for thing in world.habits if thing != subject]
     if subset == "irrelevant":
         return _draw(world, rng.sample(strangers, things), {}, moves, rng), None
-    others = rng.sample(strangers, things - 1)
-    rival, habitual = rng.choice(others), world.habits[asked]
-    other = rng.choice([place for place in world.places if place != habitual])
-    ends = {asked: habitual, rival: other} if subset == "aligned" else {asked: other, rival: habitual}
-    story = _draw(world, [asked, *others], ends, moves, rng)
+    companions = rng.sample(strangers, things - 1)
+    rival, habitual = rng.choice(companions), world.habits[subject]
+    elsewhere = rng.choice([place for place in world.places if place != habitual])
+    ends = {subject: habitual, rival: elsewhere} if subset == "aligned" else {subject: elsewhere, rival: habitual}
+    story = _draw(world, [subject, *companions], ends, moves, rng)
     if subset != "unanswerable":
-        return story, ends[asked]
-    while not (places := [number for number, move in enumerate(story.moves) if move.thing == asked]):
-        story = _draw(world, [asked, *others], ends, moves, rng)
+        return story, ends[subject]
+    while not (places := [number for number, move in enumerate(story.moves) if move.thing == subject]):
+        story = _draw(world, [subject, *companions], ends, moves, rng)
     changed = list(story.moves)
     changed[places[-1]] = changed[places[-1]]._replace(place=None)
     return Story(story.start, tuple(changed)), None

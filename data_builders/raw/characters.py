@@ -31,10 +31,10 @@ _MISREAD_LETTER = re.compile("(?<=[A-Za-z])[\u4e00-\u9fff](?![\u4e00-\u9fff])")
 def decode_characters(text: str) -> tuple[str, frozenset[str]]:
     """Return the decoded text, and which of ENTITIES, QUOTES, CONTROLS and MISREAD were in it."""
     decoded, kinds = text, set()
-    for what, step in _STEPS.items():
+    for kind, step in _STEPS.items():
         before, decoded = decoded, step(decoded)
         if decoded != before:
-            kinds.add(what)
+            kinds.add(kind)
     return (decoded.strip(), frozenset(kinds)) if kinds else (text, frozenset())
 
 

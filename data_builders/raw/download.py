@@ -94,9 +94,9 @@ def _check(folder: str, file: RawFile, path: Path) -> None:
         return
     size = path.stat().st_size
     path.unlink()
-    what = f"{file.member} in {file.url}" if file.member else file.url
+    origin = f"{file.member} in {file.url}" if file.member else file.url
     raise DamagedFileError(
-        f"{what}: got {size:,} bytes with SHA-256 {digest}; expected {file.bytes:,} bytes with {file.sha256}",
+        f"{origin}: got {size:,} bytes with SHA-256 {digest}; expected {file.bytes:,} bytes with {file.sha256}",
         remedy="run again; if it recurs, a proxy alters the download, or the publisher changed the file. By hand: "
         + how_to_get(folder, file),
     )

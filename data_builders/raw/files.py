@@ -90,11 +90,8 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
         try:
             return FoundFile(file, fetch(source.raw_folder, file))
         except UserError as error:
-            others = (other for other in item.candidates if other.url and other.substitute and other is not file)
-            hints = [
-                f". Or add {source.name}.{item.key}_file={other.name}, which reads {other.substitute}"
-                for other in others
-            ]
+            files = (f for f in item.candidates if f.url and f.substitute and f is not file)
+            hints = [f". Or add {source.name}.{item.key}_file={f.name}, which reads {f.substitute}" for f in files]
             raise MissingRawFileError(error.message, remedy="".join([str(error.remedy), *hints])) from None
     for file in candidates:
         path = raw / source.raw_folder / file.name

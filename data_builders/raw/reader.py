@@ -102,7 +102,7 @@ class RawInput:
     def lines(self) -> Iterator[Line]:
         """Yield each line that is not blank; bad ones are not UTF-8, or have a NUL or a carriage return inside."""
         # As bytes, since only "\n" ends a row and a wrong encoding needs its line number.
-        for number, raw in enumerate(io.BytesIO(read_bytes(self.path, own=bool(self.own_spec))), start=1):
+        for number, raw in enumerate(io.BytesIO(read_bytes(self.path, is_own=bool(self.own_spec))), start=1):
             if not raw.strip():
                 continue
             self.numbers.append(number)
@@ -269,7 +269,7 @@ class RawInput:
                 yield Row(number, item, key=keys[place] if keys else "")
 
     def _text(self) -> str:
-        content = read_bytes(self.path, own=bool(self.own_spec))
+        content = read_bytes(self.path, is_own=bool(self.own_spec))
         try:
             return content.decode("utf-8").lstrip(BYTE_ORDER_MARK)
         except UnicodeDecodeError as error:
@@ -281,8 +281,8 @@ class RawInput:
         try:
             value = decode_json(text)
         except json.JSONDecodeError as error:
-            what = f"the JSON ends or breaks here (column {error.colno:,}: {error.msg})"
-            raise self._error(f", line {error.lineno}: {what}") from None
+            reason = f"the JSON ends or breaks here (column {error.colno:,}: {error.msg})"
+            raise self._error(f", line {error.lineno}: {reason}") from None
         except RecursionError as error:
             raise self._error(f", line 1: the JSON nests too deeply ({error})") from None
         if not isinstance(value, kind):
@@ -298,78 +298,78 @@ class RawInput:
             how, hint = "there more than once", ""
             if name not in header:
                 how, hint = "missing", did_you_mean(name, header)
-            remedy = _damaged(own=False)
+            remedy = _damaged(is_own=False)
             if self.own_spec:
                 remedy = f"name the file's own column under `columns:` in {self.own_spec}"
                 remedy += f", perhaps\n    {self.suggest(header)}" if self.suggest else ""
                 if len(header) == 1:
                     remedy = self._name_delimiter(header[0]) or remedy
-            listed = cut(", ".join(map(repr, header)))
-            raise UserError(f"{self.path}{place}: column {name!r} is {how}; found {listed}.{hint}", remedy)
+            names = cut(", ".join(map(repr, header)))
+            raise UserError(f"{self.path}{place}: column {name!r} is {how}; found {names}.{hint}", remedy)
 
     def _name_delimiter(self, header: str) -> str:
         """Return the remedy for a header without the expected delimiter; "" if it has no other, or is published."""
-        other = next((mark for mark in ";\t|," if mark in header), "")
-        if not (other and self.own_spec):
+        delimiter = next((mark for mark in ";\t|," if mark in header), "")
+        if not (delimiter and self.own_spec):
             return ""
-        return f"name the delimiter in {self.own_spec}, perhaps `delimiter: {json.dumps(other)}`"
+        return f"name the delimiter in {self.own_spec}, perhaps `delimiter: {json.dumps(delimiter)}`"
 
     def _error(self, problem: str, remedy: str = "") -> UserError:
-        return UserError(f"{self.path}{problem}", remedy=remedy or _damaged(own=bool(self.own_spec)))
+        return UserError(f"{self.path}{problem}", remedy=remedy or _damaged(is_own=bool(self.own_spec)))
 
 
-def read_bytes(path: Path, *, own: bool = False) -> bytes:
+def read_bytes(path: Path, *, is_own: bool = False) -> bytes:
     """Return the content of a file, unpacked if its first bytes say that it is a gzip file, whatever its name.
 
-    UserError if it is damaged or no data at all. `own` is a user's file, which no builder can download.
+    UserError if it is damaged or no data at all. `is_own`: it is a user's file, which no builder can download.
     """
     content = path.read_bytes()
     if content.startswith(_GZIP_MARK):
-        content = _unpacked(path, own=own)
+        content = _unpacked(path, is_own=is_own)
     if not content[:512].strip():
-        raise UserError(f"{path}: the file is empty; expected data", remedy=_damaged(own=own))
-    check_is_data(path, content[:512], own=own)
+        raise UserError(f"{path}: the file is empty; expected data", remedy=_damaged(is_own=is_own))
+    check_is_data(path, content[:512], is_own=is_own)
     return content
 
 
-def _unpacked(path: Path, *, own: bool) -> bytes:
+def _unpacked(path: Path, *, is_own: bool) -> bytes:
     content, most = bytearray(), most_unpacked(path)
     try:
         with gzip.open(path) as source:
             while chunk := source.read1(1 << 20):
                 if not content:
-                    check_is_data(path, chunk[:512], own=own)
+                    check_is_data(path, chunk[:512], is_own=is_own)
                 content += chunk
                 if len(content) > most:
                     raise gzip.BadGzipFile(f"it unpacks to more than {most:,} bytes")
     except _GZIP_ERRORS as error:
         line = content.count(b"\n") + 1
         problem = f"{path}, line {line}: the gzip data ends or breaks here ({error})"
-        raise UserError(problem, remedy=_damaged(own=own)) from None
+        raise UserError(problem, remedy=_damaged(is_own=is_own)) from None
     return bytes(content)
 
 
-def check_is_data(path: Path, start: bytes, *, own: bool = False) -> None:
+def check_is_data(path: Path, start: bytes, *, is_own: bool = False) -> None:
     """Raise UserError if a file, which begins with `start`, is a page, an error message, an archive or UTF-16."""
     begun = start.removeprefix(b"\xef\xbb\xbf")
     plain = _MARKUP_COMMENTS.sub(b"", begun).lower()
     if (plain.startswith(b"<?xml") and b"<html" in plain) or not plain:
         plain = b"<html"  # a page in XML, or only a comment so far
-    what, remedy = next(((what, remedy) for mark, what, remedy in _NOT_DATA if plain.startswith(mark)), ("", ""))
+    kind, remedy = next(((kind, remedy) for mark, kind, remedy in _NOT_DATA if plain.startswith(mark)), ("", ""))
     text = begun.decode("utf-8", errors="replace")
     # UTF-16, with or without its mark: every second byte of a text in Latin letters is zero.
-    if not what and start.count(0) * 4 > len(start):
-        what, remedy = "UTF-16 text or binary data", _AS_UTF8
+    if not kind and start.count(0) * 4 > len(start):
+        kind, remedy = "UTF-16 text or binary data", _AS_UTF8
         text = start.decode("utf-16-be" if start[:1] in (b"\xfe", b"\0") else "utf-16-le", errors="replace")
-    if what:
+    if kind:
         raise UserError(
-            f"{path}: holds {what}, not data; it begins with {text.strip()[:60]!r}",
-            remedy=remedy if own else f"{remedy}, or drop --raw and let the builder download it",
+            f"{path}: holds {kind}, not data; it begins with {text.strip()[:60]!r}",
+            remedy=remedy if is_own else f"{remedy}, or drop --raw and let the builder download it",
         )
 
 
-def _damaged(*, own: bool) -> str:
-    if own:
+def _damaged(*, is_own: bool) -> str:
+    if is_own:
         return "the file is damaged, or not what its ending says: fix it, or save it again"
     return "the file is damaged: fetch it again, or drop --raw and let the builder download it"
 

@@ -31,8 +31,8 @@ class BadRowError(Exception):
     @classmethod
     def at(cls, name: str, value: object, expected: str) -> BadRowError:
         """Return the error of field `name`, which holds `value` (or MISSING) instead of what is expected."""
-        found = "missing" if value is MISSING else f"got {shown(value)}"
-        return cls(f"{name}: {found}; expected {expected}")
+        problem = "missing" if value is MISSING else f"got {shown(value)}"
+        return cls(f"{name}: {problem}; expected {expected}")
 
 
 @dataclass(frozen=True)

@@ -49,26 +49,26 @@ def judge_refine(
     Return the samples in order, and the number of each outcome. `meta.refiner` of a sample is `judge` or `rules`; one
     that already has a refined context stays as it is.
     """
-    found = dict[int, Outcome]()
+    outcomes = dict[int, Outcome]()
     for place, sample in enumerate(samples):
         if not _can_lose_words(sample):
             is_refined = sample.refined_context is not None
-            found[place] = Outcome.ALREADY_REFINED if is_refined else Outcome.NOTHING_TO_CHOOSE
-    asked = [place for place in range(len(samples)) if place not in found]
-    texts = dict(zip(asked, _shortened([samples[place] for place in asked], judge), strict=True))
-    again = [place for place in asked if not texts[place]]
+            outcomes[place] = Outcome.ALREADY_REFINED if is_refined else Outcome.NOTHING_TO_CHOOSE
+    todo = [place for place in range(len(samples)) if place not in outcomes]
+    texts = dict(zip(todo, _shortened([samples[place] for place in todo], judge), strict=True))
+    again = [place for place in todo if not texts[place]]
     for place, (text, outcome) in zip(again, _chosen([samples[place] for place in again], judge), strict=True):
-        texts[place], found[place] = text, outcome
+        texts[place], outcomes[place] = text, outcome
     refined = list[EventSample]()
     for place, sample in enumerate(samples):
-        if found.get(place) is Outcome.ALREADY_REFINED:
+        if outcomes.get(place) is Outcome.ALREADY_REFINED:
             refined.append(sample)
             continue
         by_judge = texts.get(place)
         meta = {**sample.meta, "refiner": "judge" if by_judge else "rules"}
         update = {"refined_context": by_judge or fallback(sample).refined_context, "meta": meta}
         refined.append(sample.model_copy(update=update))
-    return refined, Counter(found.get(place, Outcome.JUDGE) for place in range(len(samples)))
+    return refined, Counter(outcomes.get(place, Outcome.JUDGE) for place in range(len(samples)))
 
 
 def refine_prompts(samples: Sequence[EventSample], judge: Judge | None = None) -> list[JudgePrompt]:
@@ -102,7 +102,7 @@ def _shortened(samples: Sequence[EventSample], judge: Judge) -> list[str]:
 def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Outcome]]:
     """The sentences that the judge chose of each context, and the outcome; empty if the choice is invalid."""
     sentences = [split_sentences(sample.context) for sample in samples]
-    numbered = ["\n".join(f"[{number}] {one}" for number, one in enumerate(parts, 1)) for parts in sentences]
+    numbered = ["\n".join(f"[{number}] {sentence}" for number, sentence in enumerate(parts, 1)) for parts in sentences]
     templates = _templates("sentences", judge)
     prompts = [_prompt(templates, sample, text) for sample, text in zip(samples, numbered, strict=True)]
     choices = judge.ask(
@@ -111,12 +111,12 @@ def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Out
         job="refine, whole sentences",
         reminder=templates.reminder,
     )
-    found = []
+    result = []
     for sample, parts, choice in zip(samples, sentences, choices, strict=True):
         outcome = _check_choice(choice, len(parts))
         valid = choice is not None and outcome is Outcome.SENTENCES
-        found.append((keep_sentences(sample.context, [one - 1 for one in choice or ()]) if valid else "", outcome))
-    return found
+        result.append((keep_sentences(sample.context, [n - 1 for n in choice or ()]) if valid else "", outcome))
+    return result
 
 
 def _templates(job: str, judge: Judge | None) -> JobTemplates:

@@ -93,10 +93,10 @@ def remove_spans(context: SpannedContext, score: Score, limits: Limits) -> Kept 
 
 def _levels(context: SpannedContext) -> list[list[Kept]]:
     """Sets of spans that go together: whole sentences, then each span with those that need it."""
-    spans, every = context.spans, range(len(context.spans))
+    spans, numbers = context.spans, range(len(context.spans))
     sentences = dict.fromkeys(span.sentence for span in spans)
-    whole = [frozenset(n for n in every if spans[n].sentence == sentence) for sentence in sentences]
-    single = [frozenset(n for n in every if number in with_needed(spans, [n])) for number in every]
+    whole = [frozenset(n for n in numbers if spans[n].sentence == sentence) for sentence in sentences]
+    single = [frozenset(n for n in numbers if number in with_needed(spans, [n])) for number in numbers]
     stay = with_needed(spans, context.protected)
     return [[unit for unit in units if not unit & stay] for units in (whole, single)]
 
@@ -136,8 +136,8 @@ class AnswerScorer:
         responses, given = self._encoder.option_ids(sample)
         pairs = [PromptPair(prompt, options=responses, given=given, name=sample.id) for prompt in prompts]
         size = max(1, _AT_ONCE // max(map(len, prompts)))
-        found = sorted(score(self._model, pairs, DecodingConfig(alpha=0.0, batch_size=size)))
-        return [_score(sample, [option.logprob for option in options]) for _, options in found]
+        results = sorted(score(self._model, pairs, DecodingConfig(alpha=0.0, batch_size=size)))
+        return [_score(sample, [option.logprob for option in options]) for _, options in results]
 
     def fits(self, sample: EventSample) -> bool:
         """Return whether the model has a position for each token of the sample."""
@@ -159,8 +159,8 @@ def _score(sample: EventSample, logprobs: Sequence[float]) -> float:
     right = [value for value, option in zip(logprobs, sample.candidates, strict=True) if option in sample.answers]
     wrong = [value for value, option in zip(logprobs, sample.candidates, strict=True) if option not in sample.answers]
     best = max(wrong, default=0.0)
-    others = best + math.log(sum(math.exp(value - best) for value in wrong)) if wrong else 0.0
-    return sum(right) / len(right) - others
+    rest = best + math.log(sum(math.exp(value - best) for value in wrong)) if wrong else 0.0
+    return sum(right) / len(right) - rest
 
 
 class LikelihoodOutcome(StrEnum):
@@ -281,8 +281,8 @@ def _judge(options: RefinerOptions) -> Judge:
 
 
 def _ask(judge: Judge, prompts: Sequence[JudgePrompt]) -> list[_Decision]:
-    found = judge.ask(prompts, _Decision.model_validate_json, job="refine", reminder="")
-    return [decision for decision in found if decision is not None]
+    decisions = judge.ask(prompts, _Decision.model_validate_json, job="refine", reminder="")
+    return [decision for decision in decisions if decision is not None]
 
 
 def _estimate(judge: Judge, prompts: Sequence[JudgePrompt]) -> str | None:

@@ -81,8 +81,8 @@ class Asked:
 
     def texts(self, key: str) -> list[str]:
         """Return the texts of a list in `meta`, or an empty list."""
-        found = self.sample.meta.get(key)
-        return [str(text) for text in found] if isinstance(found, list) else []
+        value = self.sample.meta.get(key)
+        return [str(text) for text in value] if isinstance(value, list) else []
 
     def evidence(self, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
         """Return the places of the sentences with the evidence and the events, and those between the events.
@@ -110,10 +110,10 @@ class Asked:
 
     def holding_answers(self, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
         """Return the places of the sentences with accepted answers, or from which one may follow; see the module."""
-        found = set[int]().union(*(best_occurrence(sentences, answer, relevance) for answer in self.answers))
-        known = found or not self.answers or self.texts("evidence")
+        places = set[int]().union(*(best_occurrence(sentences, answer, relevance) for answer in self.answers))
+        known = places or not self.answers or self.texts("evidence")
         if known or any(_stating(answer, sentences, relevance) for answer in self.answers):
-            return found
+            return places
         best = max(range(len(sentences)), key=lambda place: relevance[place])
         return set(range(max(best - 1, 0), min(best + 2, len(sentences))))
 
@@ -123,14 +123,14 @@ def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[flo
 
     If it occurs several times, the occurrence with the most relevant sentence counts, then the first.
     """
-    wanted, folded = _folded(span), [_folded(sentence) for sentence in sentences]
+    phrase, folded = _folded(span), [_folded(sentence) for sentence in sentences]
     text, starts = "", []
     for sentence in folded:
         starts.append(len(text))
         text += sentence + " "
     best: tuple[float, set[int]] = (-1.0, set())
     # Whole words only: "another" does not have the answer "no".
-    for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted and wanted in text else ():
+    for place in re.finditer(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) if phrase and phrase in text else ():
         first, end = place.span()
         covered = {i for i, start in enumerate(starts) if start < end and first < start + len(folded[i])}
         score = max(relevance[i] for i in covered)
@@ -152,10 +152,10 @@ def _stating(event: str, sentences: Sequence[str], relevance: Sequence[float]) -
     spelled = [word for text in (event, *sentences) for word in WORD.findall(text)]
     capital = {stem(word.casefold()) for word in spelled if word[0].isupper()}
     small = {stem(word.casefold()) for word in spelled if not word[0].isupper()}
-    wanted = stems(event) - (capital - small - STOP_WORDS)
-    shared = [len(stems(sentence) & wanted) for sentence in sentences]
+    event_stems = stems(event) - (capital - small - STOP_WORDS)
+    shared = [len(stems(sentence) & event_stems) for sentence in sentences]
     most = max(shared, default=0)
-    if not wanted or most < _LEAST_SHARE * len(wanted):
+    if not event_stems or most < _LEAST_SHARE * len(event_stems):
         return set()
     return {place for place, count in enumerate(shared) if count == most}
 
@@ -170,12 +170,12 @@ def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "
 
 def _overlap(sentences: Sequence[str], query: str) -> list[float]:
     """For each sentence the summed weight of the query's words in it; a weight is log(1 + n / df)."""
-    wanted = stems(query)
-    found = [stems(sentence) & wanted for sentence in sentences]
-    frequency = Counter(stem for shared in found for stem in shared)
+    query_stems = stems(query)
+    matches = [stems(sentence) & query_stems for sentence in sentences]
+    frequency = Counter(stem for shared in matches for stem in shared)
     weight = {stem: math.log(1 + len(sentences) / count) for stem, count in frequency.items()}
     # Sorted, since the sum of floats depends on their order.
-    return [sum(weight[stem] for stem in sorted(shared)) for shared in found]
+    return [sum(weight[stem] for stem in sorted(shared)) for shared in matches]
 
 
 def _bm25() -> Callable[[Sequence[str], str], list[float]]:
@@ -191,18 +191,18 @@ def _bm25() -> Callable[[Sequence[str], str], list[float]]:
     stemmer = Stemmer.Stemmer("english")
 
     def tokens(texts: Sequence[str]) -> list[list[str]]:
-        found: list[list[str]] = bm25s.tokenize(
+        result: list[list[str]] = bm25s.tokenize(
             list(texts), stopwords="en", stemmer=stemmer, show_progress=False, return_ids=False
         )
-        return found
+        return result
 
     def score(sentences: Sequence[str], query: str) -> list[float]:
-        documents, wanted = tokens(sentences), list(dict.fromkeys(tokens([query])[0]))
-        if not wanted or not any(documents):
+        documents, query_tokens = tokens(sentences), list(dict.fromkeys(tokens([query])[0]))
+        if not query_tokens or not any(documents):
             return [0.0] * len(sentences)
         index = bm25s.BM25()
         index.index(documents, show_progress=False)
-        return [float(value) for value in index.get_scores(wanted)]
+        return [float(value) for value in index.get_scores(query_tokens)]
 
     return score
 
@@ -222,9 +222,9 @@ def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:
 
     def score(contexts: Sequence[Sequence[str]], queries: Sequence[str]) -> list[list[float]]:
         vectors = embed([sentence for context in contexts for sentence in context] + list(queries))
-        asked = vectors[len(vectors) - len(queries) :]
+        query_vectors = vectors[len(vectors) - len(queries) :]
         scores, start = [], 0
-        for sentences, query in zip(contexts, asked, strict=True):
+        for sentences, query in zip(contexts, query_vectors, strict=True):
             cosines = vectors[start : start + len(sentences)] @ query
             scores.append([max(0.0, float(cosine)) for cosine in cosines])
             start += len(sentences)
@@ -243,9 +243,9 @@ def _embedder(source: str, pooling: Pooling) -> Callable[[Sequence[str]], np.nda
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="right")
         model = AutoModel.from_pretrained(source, use_safetensors=True).eval()
     except (OSError, ValueError) as error:
-        said = str(error).strip().split("\n")[0]
+        problem = str(error).strip().split("\n")[0]
         raise UserError(
-            f"refine.model={source}: cannot be loaded as a model of texts ({said})",
+            f"refine.model={source}: cannot be loaded as a model of texts ({problem})",
             remedy="give an encoder or a language model with a tokenizer and safetensors, as a folder or a Hub name",
         ) from error
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token

@@ -104,7 +104,7 @@ class RefinerOptions(Limits):
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        by_likelihood, needs_model, given = self.by == "likelihood", self.by != "rules", self.model_fields_set
+        by_likelihood, needs_model, fields_set = self.by == "likelihood", self.by != "rules", self.model_fields_set
         if needs_model and (self.model is None or self.scorer == "embedding"):
             raise ValueError(
                 f"refine.by={self.by} with refine.scorer=embedding; expected overlap or bm25"
@@ -121,8 +121,8 @@ class RefinerOptions(Limits):
             )
         unused = set(Limits.model_fields) if not by_likelihood else set()
         unused |= set() if by_likelihood or self.by == "local" else {"dtype"}
-        if found := sorted(given & unused):
-            raise ValueError(f"refine.{found[0]} without --refine likelihood{' or local' * (found[0] == 'dtype')}")
+        if idle := sorted(fields_set & unused):
+            raise ValueError(f"refine.{idle[0]} without --refine likelihood{' or local' * (idle[0] == 'dtype')}")
         return self
 
 
@@ -140,12 +140,12 @@ def refine_samples(
         for start in range(0, len(todo), _BATCH):
             batch = todo[start : start + _BATCH]
             sentences = [split_sentences(samples[i].context) for i in batch]
-            asked = [Asked(samples[i], labelled) for i in batch]
-            relevance = scorer(sentences, [one.query for one in asked])
-            for i, one, parts, scores in zip(batch, asked, sentences, relevance, strict=True):
-                kept = _kept(one, parts, scores, options)
+            questions = [Asked(samples[i], labelled) for i in batch]
+            relevance = scorer(sentences, [asked.query for asked in questions])
+            for i, asked, parts, scores in zip(batch, questions, sentences, relevance, strict=True):
+                kept = _kept(asked, parts, scores, options)
                 if options.unit == "clause":
-                    text = _keep_clauses(one, kept, scorer, options.least)
+                    text = _keep_clauses(asked, kept, scorer, options.least)
                 else:
                     text = keep_sentences(samples[i].context, kept)
                 refined[i] = samples[i].model_copy(update={"refined_context": text})
@@ -205,8 +205,8 @@ def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, thre
         kept |= {number for number, span in spans.items() if span.kind not in droppable[span.sentence]} - calls
         kept |= {number for number, text in texts.items() if _tells_why(text, when=when)}
         again = set()
-    said = stems(" ".join(texts[number] for number in again))
-    kept |= _with_words(stems(asked.query) - said, texts, scores, with_needed(everything, kept))
+    repeated_stems = stems(" ".join(texts[number] for number in again))
+    kept |= _with_words(stems(asked.query) - repeated_stems, texts, scores, with_needed(everything, kept))
     kept = with_needed(everything, kept)
     for number, span in spans.items():
         follows = stated and span.kind == "phrase" and kept.issuperset(span.needs)
@@ -221,18 +221,18 @@ def _placed(texts: Mapping[int, str]) -> tuple[list[str], list[int]]:
     return [word for word, _ in placed], [number for _, number in placed]
 
 
-def _verbatim(wanted: Sequence[str], texts: Mapping[int, str]) -> set[int]:
+def _verbatim(phrases: Sequence[str], texts: Mapping[int, str]) -> set[int]:
     spoken, numbers = _placed(texts)
-    return {numbers[place] for text in wanted if stems(text) for place in _run(words(text), spoken)}
+    return {numbers[place] for text in phrases if stems(text) for place in _run(words(text), spoken)}
 
 
 def _stating_answers(asked: Asked, texts: Mapping[int, str], scores: Mapping[int, float]) -> set[int]:
     """The spans that state an answer, word for word or (qa) with all its content words; none if it is a label."""
-    if (found := _verbatim(asked.answers, texts)) or asked.sample.format != "qa":
-        return found
-    said = stems(" ".join(texts.values()))
-    whole = [wanted for answer in asked.answers if (wanted := stems(answer)) and wanted <= said]
-    return set[int]().union(*(_with_words(wanted, texts, scores, set()) for wanted in whole))
+    if (verbatim := _verbatim(asked.answers, texts)) or asked.sample.format != "qa":
+        return verbatim
+    present = stems(" ".join(texts.values()))
+    whole = [needed for answer in asked.answers if (needed := stems(answer)) and needed <= present]
+    return set[int]().union(*(_with_words(needed, texts, scores, set()) for needed in whole))
 
 
 def _repeated(question: str, spans: Mapping[int, Span], texts: Mapping[int, str]) -> tuple[set[int], set[int]]:
@@ -241,10 +241,10 @@ def _repeated(question: str, spans: Mapping[int, Span], texts: Mapping[int, str]
     The latter lean on a clause that the question repeats, too, and it has all their words.
     """
     spoken, numbers = _placed(texts)
-    asked = words(question)
+    question_words = words(question)
     repeated = Counter[int]()
-    for block in SequenceMatcher(None, asked, spoken, autojunk=False).get_matching_blocks():
-        if block.size >= _RUN and stems(" ".join(asked[block.a : block.a + block.size])):
+    for block in SequenceMatcher(None, question_words, spoken, autojunk=False).get_matching_blocks():
+        if block.size >= _RUN and stems(" ".join(question_words[block.a : block.a + block.size])):
             repeated.update(numbers[block.b : block.b + block.size])
     whole = {number for number, count in repeated.items() if count == len(words(texts[number]))}
     leaning = {number for number in whole if spans[number].kind in _LEANING or _is_aside(number, texts)}
@@ -252,22 +252,22 @@ def _repeated(question: str, spans: Mapping[int, Span], texts: Mapping[int, str]
     return set(repeated), leaning if clause else set()
 
 
-def _run(wanted: Sequence[str], spoken: Sequence[str]) -> range:
+def _run(phrase: Sequence[str], spoken: Sequence[str]) -> range:
     """The places of the first occurrence of words in a row; none if they do not occur."""
-    for start in range(len(spoken) - len(wanted) + 1 if wanted else 0):
-        if spoken[start] == wanted[0] and list(spoken[start : start + len(wanted)]) == list(wanted):
-            return range(start, start + len(wanted))
+    for start in range(len(spoken) - len(phrase) + 1 if phrase else 0):
+        if spoken[start] == phrase[0] and list(spoken[start : start + len(phrase)]) == list(phrase):
+            return range(start, start + len(phrase))
     return range(0)
 
 
-def _with_words(wanted: set[str], texts: Mapping[int, str], scores: Mapping[int, float], kept: set[int]) -> set[int]:
+def _with_words(needed: set[str], texts: Mapping[int, str], scores: Mapping[int, float], kept: set[int]) -> set[int]:
     """Spans with the wanted words that no span of `kept` has."""
-    missing = wanted - stems(" ".join(text for number, text in texts.items() if number in kept))
+    missing = needed - stems(" ".join(text for number, text in texts.items() if number in kept))
     chosen = set[int]()
     for number in sorted(texts, key=lambda number: (-scores[number], number)):
-        if number not in kept and missing & (found := stems(texts[number])):
+        if number not in kept and missing & (span_stems := stems(texts[number])):
             chosen.add(number)
-            missing -= found
+            missing -= span_stems
     return chosen
 
 
@@ -284,9 +284,9 @@ def _droppable(
         return dict.fromkeys(sentences, ("remark", "wrapper", "phrase"))
     if label:
         return dict.fromkeys(sentences, ("remark", "wrapper"))
-    best = max(sentences, key=lambda one: (sum(scores[n] for n, span in spans.items() if span.sentence == one), -one))
-    others = ("remark", "wrapper", "phrase", "adjunct", "item")
-    return {one: others[: 3 if len(sentences) > 1 else 2] if one == best else others for one in sentences}
+    best = max(sentences, key=lambda s: (sum(scores[n] for n, span in spans.items() if span.sentence == s), -s))
+    kinds = ("remark", "wrapper", "phrase", "adjunct", "item")
+    return {s: kinds[: 3 if len(sentences) > 1 else 2] if s == best else kinds for s in sentences}
 
 
 def _tells_why(text: str, *, when: bool) -> bool:
@@ -300,11 +300,11 @@ def _tells_why(text: str, *, when: bool) -> bool:
 
 def _is_aside(number: int, texts: Mapping[int, str]) -> bool:
     """Whether a span is a further predicate ("and sells tea"), or stands between commas and is no item of a series."""
-    own, after = words(texts[number]), words(texts.get(number + 1, ""))
-    if own[:1] in (["and"], ["but"]):
-        return begins_with_verb(own[1:], finite=True)
+    tokens, after = words(texts[number]), words(texts.get(number + 1, ""))
+    if tokens[:1] in (["and"], ["but"]):
+        return begins_with_verb(tokens[1:], finite=True)
     between = texts[number].lstrip()[:1] == "," and texts.get(number + 1, "").lstrip()[:1] == ","
-    return between and len(own) > 1 and "or" not in (*own[:1], *after[:1]) and "and" not in after[:1]
+    return between and len(tokens) > 1 and "or" not in (*tokens[:1], *after[:1]) and "and" not in after[:1]
 
 
 def _tells_when(text: str) -> bool:

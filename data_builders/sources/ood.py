@@ -88,7 +88,7 @@ def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job],
 
     def rows(raw: RawInput, labels: RawInput) -> Iterator[Row]:
         choices = get_args(model.model_fields["label"].annotation)
-        found, lines = {row.number: row.fields for row in raw.json_lines()}, list(labels.lines())
+        by_number, lines = {row.number: row.fields for row in raw.json_lines()}, list(labels.lines())
         if unpaired := set(raw.numbers) ^ set(labels.numbers):
             raise UserError(
                 f"{labels.path}: {len(labels.numbers):,} labels for {len(raw.numbers):,} rows of {raw.path}; expected "
@@ -98,8 +98,8 @@ def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job],
         for line in lines:
             if (label := clean(line.text)) not in choices:
                 labels.reject(line.number, line.text, f"label: got {label!r}; expected one of {', '.join(choices)}")
-            elif line.number in found:
-                yield Row(line.number, {**found[line.number], "label": label})
+            elif line.number in by_number:
+                yield Row(line.number, {**by_number[line.number], "label": label})
 
     return lambda job: read_splits(job, Form(model, draft, lambda raw: rows(raw, job.input("labels", "test"))))
 

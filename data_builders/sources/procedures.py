@@ -131,9 +131,9 @@ def _read_openpi(job: Job) -> SplitSamples:
     def rows(raw: RawInput) -> Iterator[Row]:
         """Each step with the answers of its id, which are in a second file; steps without any are bad rows."""
         answers = job.input(f"{raw.split}_answers", raw.split).json_lines()
-        found = {str(row.fields.get("id")): row.fields for row in answers}  # an id that is no text is bad
+        by_id = {str(row.fields.get("id")): row.fields for row in answers}  # an id that is no text is bad
         steps = raw.json_lines()
-        return (Row(row.number, {**found.get(str(row.fields.get("id")), {}), **row.fields}) for row in steps)
+        return (Row(row.number, {**by_id.get(str(row.fields.get("id")), {}), **row.fields}) for row in steps)
 
     return read_splits(job, Form(_OpenPI, _openpi, rows))
 

@@ -52,13 +52,13 @@ def keep_unseen(name: str, reason: str, *keys: Callable[[Any], Hashable], **wher
     return Filter(name, reason, keep, **{"splits": ("train",), **where})
 
 
-def keep_short(what: str, reason: str, limit: int | None, **where: Any) -> list[Filter]:
+def keep_short(title: str, reason: str, limit: int | None, **where: Any) -> list[Filter]:
     """Keep the rows with a context of at most `limit` words; no filter without a limit."""
 
     def is_short(row: Draft) -> bool:
         return row.context is not None and limit is not None and len(row.context.split()) <= limit
 
-    return [] if limit is None else [keep_if(f"{what} {limit:,} words", reason, is_short, **where)]
+    return [] if limit is None else [keep_if(f"{title} {limit:,} words", reason, is_short, **where)]
 
 
 def convert(change: Callable[[Sequence[Any]], Iterable[Any]], splits: tuple[Split, ...] = SPLITS) -> Filter:
@@ -114,15 +114,15 @@ def apply_filters(
 
 
 def move_share(
-    rows: SplitRows[T], key: Callable[[T], Hashable], share: float, rng: random.Random, what: str, unit: str = "rows"
+    rows: SplitRows[T], key: Callable[[T], Hashable], share: float, rng: random.Random, noun: str, unit: str = "rows"
 ) -> list[T]:
-    """Move the rows of a drawn share of the keys from a test to training; `what` is the plural of the key."""
+    """Move the rows of a drawn share of the keys from a test to training; `noun` is the plural of the key."""
     keys = list(dict.fromkeys(map(key, rows.rows)))
     drawn = set(rng.sample(keys, round(share * len(keys))))
     taken = [row for row in rows.rows if key(row) in drawn]
     if taken:
         kept = [row for row in rows.rows if key(row) not in drawn]
-        rows.keep(f"{what} of the training rows", "their aligned rows are trained on (train_share)", kept, unit)
+        rows.keep(f"{noun} of the training rows", "their aligned rows are trained on (train_share)", kept, unit)
     return taken
 
 
@@ -139,15 +139,15 @@ def read_splits(job: Job, form: Forms, filters: Sequence[Filter] = ()) -> SplitS
 
     The test is read first, then dev, then train, so that filters can keep the later splits apart from the earlier.
     """
-    found: SplitSamples = {}
+    samples: SplitSamples = {}
     before: list[Any] = []
     for split in filter(job.files.__contains__, reversed(SPLITS)):
         raw = job.input(split)
         rows = (form if isinstance(form, Form) else form[split]).read(raw)
         if job.wants(split):
-            found[split] = to_samples(raw, apply_filters(SplitRows(rows), filters, split, before))
+            samples[split] = to_samples(raw, apply_filters(SplitRows(rows), filters, split, before))
         before += rows
-    return {split: found[split] for split in SPLITS if split in found}
+    return {split: samples[split] for split in SPLITS if split in samples}
 
 
 def reader(form: Forms, filters: Sequence[Filter] = ()) -> Callable[[Job], SplitSamples]:
@@ -157,17 +157,17 @@ def reader(form: Forms, filters: Sequence[Filter] = ()) -> Callable[[Job], Split
 
 def read_source(job: Job) -> SplitSamples:
     """Read the wanted splits, filtered by `answer_in_context`; UserError if this is on and the answers are labels."""
-    wanted = job.options.answer_in_context
-    if wanted and job.source.format == "nli":
+    in_context = job.options.answer_in_context
+    if in_context and job.source.format == "nli":
         raise UserError(
             f"{job.source.name}.answer_in_context=true: its answers are labels, which no context has",
             remedy="leave the option out",
         )
-    found = job.source.read(job)
-    for rows in found.values() if wanted else ():
+    samples = job.source.read(job)
+    for rows in samples.values() if in_context else ():
         reason = "PIPER leaves out samples whose answer is not in the context (section 2.1); letter case is ignored"
         rows.keep("answer in the context", reason, [row for row in rows.rows if has_answer(row)])
-    return found
+    return samples
 
 
 def has_answer(sample: EventSample) -> bool:

@@ -100,8 +100,8 @@ class Form(Generic[M]):
                 model = self.model.model_validate({**row.fields, "number": row.number, "key": row.key})
             except ValidationError as error:
                 raise BadRowError(describe_validation_error(error)) from None
-            found = self.drafts(model)
-            return [found] if isinstance(found, Draft) else list(found)
+            drafts = self.drafts(model)
+            return [drafts] if isinstance(drafts, Draft) else list(drafts)
 
         return [draft for drafts in raw.parse(self.rows(raw), parse) for draft in drafts]
 
@@ -137,7 +137,7 @@ def passages(
 
     The habit of both is the published answer. `name` begins their ids; `parts` are further parts of both.
     """
-    found: dict[Subset, Passage] = {"aligned": published} if aligned else {}
-    for subset, (context, answers) in {**found, "conflict": changed}.items():
-        own = {"context": context, "answers": dict.fromkeys(answers), "habit": dict.fromkeys(published[1])}
-        yield row.draft(id=f"{name}-{subset}", relation="factual", subset=subset, **own, **parts)
+    variants: dict[Subset, Passage] = {"aligned": published} if aligned else {}
+    for subset, (context, answers) in {**variants, "conflict": changed}.items():
+        fields = {"context": context, "answers": dict.fromkeys(answers), "habit": dict.fromkeys(published[1])}
+        yield row.draft(id=f"{name}-{subset}", relation="factual", subset=subset, **fields, **parts)

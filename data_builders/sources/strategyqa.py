@@ -20,12 +20,12 @@ class _Pair(RawRow):
 
 
 def _draft(row: _Pair) -> Draft:
-    asked = _PROMPT.fullmatch(row.prompt)
-    if asked is None:
+    match = _PROMPT.fullmatch(row.prompt)
+    if match is None:
         raise BadRowError.at("prompt", row.prompt, "lines 'Context: …', 'Question: …' and 'Take it step by step:'")
     if _COMPLETION.fullmatch(row.completion) is None:
         raise BadRowError.at("completion", row.completion, "lines from '#1 …' to the answer, True or False")
-    context, question = map(str.strip, asked.groups())
+    context, question = map(str.strip, match.groups())
     return row.draft(relation="none", context=context, question=question, answers=[row.completion.rstrip(".")])
 
 

@@ -153,7 +153,7 @@ def _begins(words: Sequence[str], last: int, place: int, capital: Sequence[bool]
         clause = (subject or capital[place + 1]) and predicate_place(rest) is not None
         joins = (begins_with_verb(rest) and not shared) or clause
         return done and joins and "both" not in words[last:place]
-    alone = all(other in _MARKS or other in words_of("focus") for other in words[last:place])
+    alone = all(earlier in _MARKS or earlier in words_of("focus") for earlier in words[last:place])
     begun = bool(last) and words[last] not in _JOINING and word not in ("that", "who", "which", "whose", "whom")
     return not alone and (((done or begun) and _opens(words, place)) or _places(words, last, place))
 
@@ -329,7 +329,7 @@ class _Linker:
         if clause and piece.verb is None and not gerund:
             self.unfinished = number  # "because the road, which was wet, was closed"
         following = range(number + 1, len(self.pieces))
-        later = any(not self._leans(other) and self.pieces[other].verb is not None for other in following)
+        later = any(not self._leans(follower) and self.pieces[follower].verb is not None for follower in following)
         if number and not (later and (self.core is None or piece.joined)):
             piece.needs = {self._described(number)}
         else:

@@ -38,13 +38,13 @@ def _join(text: str, kept: Iterable[tuple[tuple[int, int], str]]) -> str:
 
 def with_needed(spans: Sequence[Span], kept: Collection[int]) -> set[int]:
     """Return the spans to keep, by number, with all that they need."""
-    found, waiting = set[int](), list(kept)
+    needed, waiting = set[int](), list(kept)
     while waiting:
         number = waiting.pop()
-        if number not in found:
-            found.add(number)
+        if number not in needed:
+            needed.add(number)
             waiting += spans[number].needs
-    return found
+    return needed
 
 
 def keep_spans(text: str, kept: Collection[int], spans: Sequence[Span] | None = None) -> str:

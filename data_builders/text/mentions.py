@@ -58,12 +58,12 @@ def leaves_traces(entity: str, rest: str) -> bool:
     A trace is one of its words (`Obama`), a form of one (`barns`, `Israeli`), or its initials (`BBC`).
     """
     content = content_words(entity) or [entity]
-    found = set(WORD.findall(rest))
-    if len(initials(content)) > 1 and initials(content) in found:
+    left = set(WORD.findall(rest))
+    if len(initials(content)) > 1 and initials(content) in left:
         return True
     for word in content:
-        others = found if word[0].isupper() or word.isdigit() else {other.casefold() for other in found}
-        if word in others or any(is_derived(word, other) for other in others):
+        forms = left if word[0].isupper() or word.isdigit() else {form.casefold() for form in left}
+        if word in forms or any(is_derived(word, form) for form in forms):
             return True
     return False
 
@@ -85,10 +85,10 @@ def is_named(entity: str, text: str) -> bool:
 
 def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:
     """Yield each mention with the words that a blank or a hyphen joins to it, before and after; "" for none."""
-    for found in _pattern(entity).finditer(text):
-        before = _LAST_WORD.search(text, max(0, found.start() - _LONGEST_WORD), found.start())
-        after = _NEXT_WORD.match(text, found.end())
-        yield found[0], before[1] if before else "", after[1] if after else ""
+    for mention in _pattern(entity).finditer(text):
+        before = _LAST_WORD.search(text, max(0, mention.start() - _LONGEST_WORD), mention.start())
+        after = _NEXT_WORD.match(text, mention.end())
+        yield mention[0], before[1] if before else "", after[1] if after else ""
 
 
 def is_part_of_a_name(entity: str, text: str, titles: Collection[str] = ()) -> bool:
@@ -112,17 +112,17 @@ def _name_parts(entity: str, text: str, titles: Collection[str]) -> list[bool]:
     return [any(word[:1].isupper() and word.casefold() not in STOP_WORDS for word in pair) for pair in beside]
 
 
-def exchanged(text: str, others: Mapping[str, str]) -> str:
+def exchanged(text: str, replacements: Mapping[str, str]) -> str:
     """Return the text with every mention of each entity replaced, all at once, so that two can change places.
 
     A mention in another letter case is another word and stays: `will` for the entity `Will`.
     """
-    patterns = [(entity, _pattern(entity)) for entity in sorted(others, key=len, reverse=True)]
+    patterns = [(entity, _pattern(entity)) for entity in sorted(replacements, key=len, reverse=True)]
 
     def other(match: re.Match[str]) -> str:
         mention = match[0]
         entity = next(entity for entity, pattern in patterns if pattern.fullmatch(mention))
-        written = _written_like(entity, mention, others[entity])
+        written = _written_like(entity, mention, replacements[entity])
         return mention if written is None else written
 
     return re.sub("|".join(pattern.pattern for _, pattern in patterns), other, text, flags=re.IGNORECASE)

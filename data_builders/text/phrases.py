@@ -161,16 +161,16 @@ def _is_cut(passage: str, start: int, end: int) -> bool:
 
 def _with_article_or_to(passage: str, start: int) -> int:
     """The start of the span together with the article before it, or with the "to" of its infinitive."""
-    found = re.search(r"(\w+) +$", passage[:start])
-    if found is None:
+    match = re.search(r"(\w+) +$", passage[:start])
+    if match is None:
         return start
-    word, following = found.group(1).casefold(), _words(passage[start : start + 40])
+    word, following = match.group(1).casefold(), _words(passage[start : start + 40])
     if word == "to" and following[:1] and following[0] in words_of("base_forms"):
-        earlier = _words(passage[: found.start()])
+        earlier = _words(passage[: match.start()])
         if earlier[-1:] and earlier[-1] in words_of("noun_cues_with_to") and following[0] not in ("be", "have"):
             return start  # "due to demand"
-        return found.start()
-    return found.start() if word in words_of("determiners") else start
+        return match.start()
+    return match.start() if word in words_of("determiners") else start
 
 
 def _kind(words: list[str], before: list[str], after: list[str], initial: bool) -> Kind | None:

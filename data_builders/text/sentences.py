@@ -42,11 +42,11 @@ def sentence_spans(text: str) -> list[Span]:
 def _lines(text: str) -> list[Span]:
     """The lines of a text; a line that starts in lower case continues a sentence without a full stop."""
     lines: list[Span] = []
-    for found in _LINE.finditer(text):
-        if lines and text[lines[-1][1] - 1] not in ".!?:;" and found.group().lstrip()[0].islower():
-            lines[-1] = (lines[-1][0], found.end())
+    for match in _LINE.finditer(text):
+        if lines and text[lines[-1][1] - 1] not in ".!?:;" and match.group().lstrip()[0].islower():
+            lines[-1] = (lines[-1][0], match.end())
         else:
-            lines.append(_stripped(text, *found.span()))
+            lines.append(_stripped(text, *match.span()))
     return lines
 
 
@@ -67,9 +67,9 @@ def _line_spans(text: str, line: Span, *, single: bool) -> Iterator[Span]:
 def _items(line: str) -> list[int]:
     """The places of a line's items, numbered 1, 2, …, each up to the next, since a step may have several sentences."""
     starts: list[int] = []
-    for found in _ITEM.finditer(line):
-        if int(found[1]) == len(starts) + 1:
-            starts.append(found.end())
+    for match in _ITEM.finditer(line):
+        if int(match[1]) == len(starts) + 1:
+            starts.append(match.end())
     # A single number is the first item of a list only after a colon: "Steps so far: 1. Boil the water."
     if len(starts) == 1 and not line[: starts[0]].rstrip().endswith(":"):
         return []
@@ -78,7 +78,7 @@ def _items(line: str) -> list[int]:
 
 def _prose(text: str, start: int, end: int) -> Iterator[Span]:
     """The sentences between two places; a part without a letter (a number, a quote) belongs to another one."""
-    found: list[Span] = []
+    sentences: list[Span] = []
     waiting = False  # whether the last part has no letter yet, so it numbers the next one
     for sentence in _segments(text[start:end]):
         span, start = _stripped(text, start, start + len(sentence)), start + len(sentence)
@@ -86,15 +86,15 @@ def _prose(text: str, start: int, end: int) -> Iterator[Span]:
         if not part:
             continue
         is_none = not _LETTER.search(part) and not _NUMBER.fullmatch(part)
-        if found and (waiting or is_none):
-            found[-1] = (found[-1][0], span[1])
+        if sentences and (waiting or is_none):
+            sentences[-1] = (sentences[-1][0], span[1])
         else:
-            found.append(span)
-        waiting = not _LETTER.search(text, *found[-1])
-    if waiting and len(found) > 1:
-        (_, last), found = found[-1], found[:-1]
-        found[-1] = (found[-1][0], last)
-    yield from found
+            sentences.append(span)
+        waiting = not _LETTER.search(text, *sentences[-1])
+    if waiting and len(sentences) > 1:
+        (_, last), sentences = sentences[-1], sentences[:-1]
+        sentences[-1] = (sentences[-1][0], last)
+    yield from sentences
 
 
 def _segments(text: str) -> list[str]:
@@ -106,7 +106,7 @@ def _segments(text: str) -> list[str]:
     """
     segments: list[str] = []
     quotes = 0
-    for sentence in (part for found in segment("en", text) for part in _GLUED_YEAR.split(found)):
+    for sentence in (part for piece in segment("en", text) for part in _GLUED_YEAR.split(piece)):
         before = segments[-1] if segments else ""
         joined = before and not before[-1].isspace() and not (_GLUED_END.search(before) and sentence[0].isupper())
         if joined or (before and (sentence.lstrip()[:1].islower() or _TITLE.search(before))):

@@ -70,10 +70,10 @@ def read(job: Job) -> SplitSamples:
     golden_rows = {row.number: row for row in Form(KreSquadRow, rows=RawInput.json_items).read(golden)}
 
     def pair(row: KreSquadRow) -> Iterator[tuple[Draft, Draft]]:
-        other = golden_rows.get(row.number)
-        if other is None or other.id != row.id:
+        golden_row = golden_rows.get(row.number)
+        if golden_row is None or golden_row.id != row.id:
             raise BadRowError.at("id", row.id, f"that of item {row.number:,} of {golden.name}")
-        yield _draft(other, other.answer, "aligned"), _draft(row, other.answer, "conflict")
+        yield _draft(golden_row, golden_row.answer, "aligned"), _draft(row, golden_row.answer, "conflict")
 
     pairs = SplitRows(Form(KreSquadRow, pair, RawInput.json_items).read(negative))
     rows = apply_filters(pairs, [FOUR_OPTIONS], "test")

@@ -105,10 +105,10 @@ def _places(job: Job, split: Split) -> dict[int, _Places]:
 def _draft(row: _Row, places: _Places, *, exchanged: bool) -> Draft:
     answer, text = OPTIONS[row.labels[0]], row.text
     scale = len(text) / places[2] if places[2] else 1
-    found = find_events(text, (row.e1, row.e2), (places[0] * scale, places[1] * scale))
-    if found is None:
+    spans = find_events(text, (row.e1, row.e2), (places[0] * scale, places[1] * scale))
+    if spans is None:
         raise BadRowError.at("e1", row.e1, f"a word of the text before {row.e2!r}, which is e2")
-    (a, b), (c, d) = found
+    (a, b), (c, d) = spans
     first, second = text[a:b], text[c:d]
     marked = f"{text[:a]}<e1>{first}</e1>{text[b:c]}<e2>{second}</e2>{text[d:]}".removeprefix("[CLS]")
     if exchanged:
@@ -150,8 +150,8 @@ def _occurrences(text: str, event: str) -> list[int]:
     if len(event) > _LONGEST_EVENT:
         return []
     for pattern in (rf"(?<![^\W\d_]){re.escape(event)}", re.escape(event)):
-        if found := [match.start() for match in re.finditer(pattern, text)]:
-            return found
+        if starts := [match.start() for match in re.finditer(pattern, text)]:
+            return starts
     return []
 
 
@@ -171,8 +171,8 @@ def _tag(draft: Draft, bias: Literal["narrative"] | Prior, conflicts: Mapping[Pr
     if bias == "narrative":
         return replace(draft, subset="aligned" if follows_text else "conflict", habit=[_HABIT])
     # With tenses, a row without a conflict may also be one whose tenses have no prior.
-    other: Subset | None = "aligned" if bias == "roberta_erp" and conflicts else None
-    return replace(draft, subset="conflict" if bias in against else other)
+    default: Subset | None = "aligned" if bias == "roberta_erp" and conflicts else None
+    return replace(draft, subset="conflict" if bias in against else default)
 
 
 def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
@@ -182,7 +182,7 @@ def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
         return {place + 1 for place in derived_table(raw, "conflict_rows", prior)}
     following, names, numbers = iter(rows), ("text", "e1", "e2", "labels"), set()
     for row in raw.json_items():  # in the order of the rows
-        same = next((other for other in following if all(other.get(name) == row.get(name) for name in names)), None)
+        same = next((later for later in following if all(later.get(name) == row.get(name) for name in names)), None)
         if same is None:
             raise UserError(
                 f"{raw.path}, item {row.number}: equals none of the following rows of {job.files['dev'].path}",

@@ -81,10 +81,10 @@ def read(job: Job) -> SplitSamples:
 def _draft(key: str, row: _Row) -> Draft:
     answer = int(row.answer_index)
     for pattern, context, question in _FORMS[key]:
-        found = re.fullmatch(pattern, row.prompt, re.DOTALL)
-        if found is None or (key == "science" and row.classes != ["A", "B"]):
+        match = re.fullmatch(pattern, row.prompt, re.DOTALL)
+        if match is None or (key == "science" and row.classes != ["A", "B"]):
             continue
-        parts = found.groups()
+        parts = match.groups()
         options = list(parts[2:]) if key == "science" else row.classes
         return row.draft(
             id=f"{key}-{row.number}",

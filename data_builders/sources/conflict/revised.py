@@ -69,20 +69,20 @@ def read(job: Job) -> SplitSamples:
     pages = list(dict.fromkeys(draft.extra["page"] for draft in rows.rows))
     order = {page: place for place, page in enumerate(job.random("passages").sample(pages, len(pages)))}
     by_page = sorted(rows.rows, key=lambda draft: order[draft.extra["page"]])
-    trained, others = by_page[: options.train_samples], by_page[options.train_samples :]
+    trained, remaining = by_page[: options.train_samples], by_page[options.train_samples :]
     seen = {draft.extra["page"] for draft in trained}
-    untrained = [draft for draft in others if draft.extra["page"] not in seen][: options.test_samples]
-    asked = job.random("asked").sample(trained, min(options.test_samples, len(trained)))
-    kept = {id(draft) for draft in (*asked, *untrained)}
+    untrained = [draft for draft in remaining if draft.extra["page"] not in seen][: options.test_samples]
+    retested = job.random("asked").sample(trained, min(options.test_samples, len(trained)))
+    kept = {id(draft) for draft in (*retested, *untrained)}
     drawn = [draft for draft in rows.rows if id(draft) in kept]
     rows.keep("draw", "trained and untrained questions, of different passages", drawn)
     result: SplitSamples = {}
     if job.wants("train"):
-        choices = ([other for other in draft.extra["choices"] if other != _revision(draft)] for draft in trained)
+        choices = ([choice for choice in draft.extra["choices"] if choice != _revision(draft)] for draft in trained)
         train = [replace(row, meta={**row.meta, "choices": left}) for row, left in zip(trained, choices, strict=True)]
         result["train"] = to_samples(job.input("golden", "train"), SplitRows(train))
     if job.wants("test"):
-        pairs = [row for draft in asked for row in _pair(draft, trained=True)]
+        pairs = [row for draft in retested for row in _pair(draft, trained=True)]
         pairs += [row for draft in untrained for row in _pair(draft, trained=False)]
         samples = to_samples(job.input("golden", "test"), rows.become(pairs))
         result["test"] = samples.become([_of_its_dataset(sample) for sample in samples.rows])
@@ -91,19 +91,19 @@ def read(job: Job) -> SplitSamples:
 
 def _draft(row: KreSquadRow, max_words: int) -> Draft:
     """The question, with the sentences around its answer; `context` is missing if these are too long."""
-    answer, page, asked, sentences = row.answer, row.context, stems(row.question), sentence_spans(row.context)
+    answer, page, question_stems, sentences = row.answer, row.context, stems(row.question), sentence_spans(row.context)
 
     def asks_for(span: tuple[int, int]) -> int:
         around = next((page[start:end] for start, end in sentences if start <= span[0] < end), "")
-        return len(asked & stems(around))
+        return len(question_stems & stems(around))
 
-    found = mentions.spans(answer, page)
-    context = excerpt(page, [], max(found, key=asks_for), max_words) if found else None
+    spans = mentions.spans(answer, page)
+    context = excerpt(page, [], max(spans, key=asks_for), max_words) if spans else None
     # Options were written as titles; an answer in lower case takes none with a capital.
-    others = [option for option in row.choices if option.casefold() != answer.casefold()]
-    choices = [other[:1].lower() + other[1:] if answer[:1].islower() else other for other in others]
+    options = [option for option in row.choices if option.casefold() != answer.casefold()]
+    choices = [option[:1].lower() + option[1:] if answer[:1].islower() else option for option in options]
     choices = choices if options_differ(row.choices) else []
-    revisions = [other for other in choices if context and _can_replace(answer, other, context, row.question)]
+    revisions = [option for option in choices if context and _can_replace(answer, option, context, row.question)]
     return row.draft(
         relation="none",
         context=context,
@@ -124,16 +124,16 @@ def _is_replaceable(answer: str, context: str, question: str) -> bool:
     )
 
 
-def _can_replace(answer: str, other: str, context: str, question: str) -> bool:
+def _can_replace(answer: str, option: str, context: str, question: str) -> bool:
     """Whether the other option is new to the passage and the question, and fits where the answer stands."""
-    digits = (any(map(str.isdigit, text)) for text in (answer, other))
+    digits = (any(map(str.isdigit, text)) for text in (answer, option))
     return (
         len(set(digits)) == 1
-        and max(len(answer.split()), len(other.split())) <= _MOST_WORDS
-        and not mentions.is_named(other, mentions.without(answer, f"{context}\n{question}"))
-        and not mentions.find(answer, other)
-        and not mentions.find(other, answer)
-        and not mentions.needs_other_article(answer, other, context)
+        and max(len(answer.split()), len(option.split())) <= _MOST_WORDS
+        and not mentions.is_named(option, mentions.without(answer, f"{context}\n{question}"))
+        and not mentions.find(answer, option)
+        and not mentions.find(option, answer)
+        and not mentions.needs_other_article(answer, option, context)
     )
 
 
@@ -145,12 +145,12 @@ def _revision(draft: Draft) -> str:
 
 def _pair(draft: Draft, *, trained: bool) -> list[Draft]:
     """The question on the passage as it is, and revised."""
-    (answer,), other, context = draft.answers, _revision(draft), draft.context or ""
+    (answer,), revision, context = draft.answers, _revision(draft), draft.context or ""
     form = replace(draft, habit=[answer], meta={**draft.meta, "trained": trained})
-    revised = mentions.exchanged(context, {answer: other})
+    revised = mentions.exchanged(context, {answer: revision})
     return [
         replace(form, id=f"{draft.number}-aligned", subset="aligned"),
-        replace(form, id=f"{draft.number}-conflict", context=revised, answers=[other], subset="conflict"),
+        replace(form, id=f"{draft.number}-conflict", context=revised, answers=[revision], subset="conflict"),
     ]
 
 

@@ -83,7 +83,7 @@ def _draft(row: _Row, ids: Mapping[tuple[Bias, Side], frozenset[str]], priors: I
     # The published words have "@" instead of a quotation mark.
     shown = number_repeats([word.replace("@", '"') for word in row.context], row.answers.types)
     known = {side: [prior for prior in BIASES if row.key in ids[prior, side]] for side in SIDES}
-    in_any = {side for side, found in known.items() if set(found) & set(priors)}
+    in_any = {side for side, biases in known.items() if set(biases) & set(priors)}
     subset: Subset | None = "conflict" if "conflict" in in_any else "aligned" if in_any else None
     return row.draft(
         id=row.key,

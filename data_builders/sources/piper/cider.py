@@ -88,16 +88,16 @@ def one_line_a_turn(utterances: str) -> str:
 
 def draw_negatives(items: Sequence[_Item], rng: random.Random) -> dict[int, _Triplet]:
     """Return corrupted triplets by position in `items`: half (rounded down) of each relation, or as many as exist."""
-    wanted = {name: count // 2 for name, count in Counter(item.gold.relation for item in items).items()}
+    quotas = {name: count // 2 for name, count in Counter(item.gold.relation for item in items).items()}
     order = list(range(len(items)))
     rng.shuffle(order)
     negatives: dict[int, _Triplet] = {}
     for index in order:
         relation = items[index].gold.relation
-        corrupted = _corrupt(items[index], rng) if wanted[relation] else None
+        corrupted = _corrupt(items[index], rng) if quotas[relation] else None
         if corrupted is not None:
             negatives[index] = corrupted
-            wanted[relation] -= 1
+            quotas[relation] -= 1
     return negatives
 
 

@@ -56,10 +56,10 @@ class _Instance(RawRow):
 
 def _draft(rule: IfRule, row: _Row | _Instance) -> Draft:
     if isinstance(row, _Instance):
-        found = _INSTANCE.fullmatch(row.input)
-        if not found:
+        match = _INSTANCE.fullmatch(row.input)
+        if not match:
             raise BadRowError.at("input", row.input, "'Context: <story>', a line break, 'Question: <question>'")
-        (context, question), answers, options = found.groups(), row.output, []
+        (context, question), answers, options = match.groups(), row.output, []
     else:
         context, question = row.context, row.question
         options = [row.answer0, row.answer1, row.answer2, row.answer3]

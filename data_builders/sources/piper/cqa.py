@@ -109,11 +109,11 @@ def _annotated_pairs(row: _Annotated) -> Iterator[_Pair]:
 
 
 def _converted_pair(row: _Converted) -> Iterator[_Pair]:
-    found = _CONVERTED.fullmatch(row.context)
-    if not found:
+    match = _CONVERTED.fullmatch(row.context)
+    if not match:
         raise BadRowError.at("context", row.context, "'[Cause] … [Relation] cause|enable|prevent [Effect] …'")
-    sides = ([(text, None) for text in found[side].split(" | ")] for side in (1, 3))
-    yield _pair(row.number, str(row.number), row.original, cast(Link, found[2]), *sides)
+    sides = ([(text, None) for text in match[side].split(" | ")] for side in (1, 3))
+    yield _pair(row.number, str(row.number), row.original, cast(Link, match[2]), *sides)
 
 
 def _pair(number: int, place: str, text: str, link: Link, *sides: Sequence[_Piece]) -> _Pair:
@@ -138,7 +138,7 @@ def _phrase(passage: str, side: list[_Piece], cases: Cases, subject_end: int | N
     if len(side) != 1:
         return None
     text, position = side[0]
-    places = [found.start() for found in re.finditer(re.escape(text), passage)]
+    places = [match.start() for match in re.finditer(re.escape(text), passage)]
     if not places or (position is None and len(places) > 1):
         return None
     start = min(places, key=lambda place: abs(place - (position or 0)))
@@ -149,17 +149,17 @@ def _questions(pairs: Sequence[_Pair]) -> Iterator[Draft]:
     """A draft for each side, without a question if none is well-formed or if it contains its own answer."""
     for pair in pairs:
         cause, effect = cast(tuple[Phrase, Phrase], pair.phrases)
-        for asked, ask in (("cause", ask_for_cause), ("effect", ask_for_effect)):
+        for side, ask in (("cause", ask_for_cause), ("effect", ask_for_effect)):
             question = ask(cause, effect, pair.type)
             usable = question is not None and not _overlap(question.answer, question.text)
             yield Draft(
                 number=pair.number,
-                id=f"{pair.place}-{asked}",
+                id=f"{pair.place}-{side}",
                 relation=question.relation if question else None,
                 context=pair.passage,
                 question=question.text if question and usable else "",
                 answers=[question.answer] if question else [],
-                meta={"type": pair.type, "asked": asked, DECODED: sorted(pair.decoded)},
+                meta={"type": pair.type, "asked": side, DECODED: sorted(pair.decoded)},
             )
 
 

@@ -56,8 +56,8 @@ class _Annotated(_Row):
         if not len(self.targets) == len(self.starts) == len(self.ends):
             raise ValueError(f"from, end: expected as many positions as targets ({len(self.targets)})")
         for target, start, end in zip(self.targets, self.starts, self.ends, strict=True):
-            if any(self.targets) and clean(found := self.context[start:end]).casefold() != target.casefold():
-                raise ValueError(f"from, end: got the place of {found[:100]!r}; expected that of {target[:100]!r}")
+            if any(self.targets) and clean(text := self.context[start:end]).casefold() != target.casefold():
+                raise ValueError(f"from, end: got the place of {text[:100]!r}; expected that of {target[:100]!r}")
         return self
 
 

@@ -26,7 +26,7 @@ CSV_QUOTES = "CSV quotes"
 
 def read(job: Job) -> SplitSamples:
     """Read train (571 rows) and test (2,039 rows, PIPER table 7)."""
-    found: SplitSamples = {}
+    samples: SplitSamples = {}
     for split in filter(job.wants, job.source.splits):
         raw = job.input(split)
         rows = SplitRows(raw.parse(raw.lines(), _draft))
@@ -36,8 +36,8 @@ def read(job: Job) -> SplitSamples:
             "a seeded draw decides which one stays, so that the labels are even",
             balanced_draw(rows.rows, job.random(split)),
         )
-        found[split] = to_samples(raw, rows)
-    return found
+        samples[split] = to_samples(raw, rows)
+    return samples
 
 
 def _draft(line: Line) -> Draft:
@@ -81,10 +81,10 @@ def balanced_draw(rows: Sequence[Draft], rng: random.Random) -> list[Draft]:
     for row in rows:
         groups.setdefault(row.extra["key"], []).append(row)
     labels = {key: sorted({row.extra["label"] for row in group}) for key, group in groups.items()}
-    free = [key for key, found in labels.items() if len(found) == 2]
-    fixed_positive = sum(found == ["positive"] for found in labels.values())
-    wanted = min(max((len(groups) + 1) // 2 - fixed_positive, 0), len(free))
-    positive = set(rng.sample(free, wanted))
+    free = [key for key, of_key in labels.items() if len(of_key) == 2]
+    fixed_positive = sum(of_key == ["positive"] for of_key in labels.values())
+    needed = min(max((len(groups) + 1) // 2 - fixed_positive, 0), len(free))
+    positive = set(rng.sample(free, needed))
     drawn = []
     for key, group in groups.items():
         label = labels[key][0] if len(labels[key]) == 1 else ("positive" if key in positive else "negative")
