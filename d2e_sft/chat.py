@@ -173,8 +173,8 @@ def _wording(
                 remedy="drop it, or add --wording qa",
             )
         return PLAIN.model_copy(update={"system": system or ""})
-    named = "default" if recipe is None else recipe.data.prompt_set
-    prompts = load_prompt_set(prompt_set or trained_wording(model, named))
+    recipe_set = "default" if recipe is None else recipe.data.prompt_set
+    prompts = load_prompt_set(prompt_set or trained_wording(model, recipe_set))
     if "qa" not in prompts.zero_shot:
         if wording is None:
             return PLAIN.model_copy(update={"system": system or ""})

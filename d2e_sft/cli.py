@@ -108,9 +108,9 @@ class _LazyVerbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _VERBS:
-            of = next((verb for verb, added in _ADDED.items() if args[0] in added), None)
-            if of is not None:
-                ctx.fail(f"unknown verb {args[0]!r}; expected d2e {of} {args[0]}")
+            owner = next((verb for verb, added in _ADDED.items() if args[0] in added), None)
+            if owner is not None:
+                ctx.fail(f"unknown verb {args[0]!r}; expected d2e {owner} {args[0]}")
             ctx.fail(f"unknown verb {args[0]!r}; expected one of {', '.join(_VERBS)}.{did_you_mean(args[0], _VERBS)}")
         return super().resolve_command(ctx, args)
 

@@ -45,11 +45,11 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
     from d2e_sft.chat import open_session, read_context, talk
     from d2e_sft.model.storage.hub import check_model
 
-    about = "" if context is None else read_context(context)
+    text = "" if context is None else read_context(context)
     check_model(model)
     preload("transformers.modeling_utils")
     session = open_session(model, **options)
-    session.context = about
+    session.context = text
     interactive = sys.stdin.isatty()
     if interactive:
         click.echo(f"{model}, decoded {describe(session.decoding.record())}. /help lists the commands.")

@@ -65,11 +65,11 @@ def check_folder(out: Path, *, overwrite: bool) -> None:
     """Raise UserError for a folder with files that no quickstart wrote, and for a run in it without `overwrite`."""
     remedy = "name another folder with --out"
     refuse_no_place(out, str(out), "the results", remedy)
-    held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
-    if foreign := [name for name in held if name[0] != "." and name not in {*_DATA, *_RUNS, "base", "report.html"}]:
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if foreign := [name for name in names if name[0] != "." and name not in {*_DATA, *_RUNS, "base", "report.html"}]:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise UserError(f"{out}: contains {', '.join(foreign[:3])}{more}, which no quickstart wrote", remedy)
-    if held and not overwrite:
+    if names and not overwrite:
         raise UserError(f"{out}: already contains a quickstart", f"{remedy}, or add --overwrite to run it again")
 
 

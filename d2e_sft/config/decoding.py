@@ -130,8 +130,8 @@ def describe(record: Mapping[str, Any]) -> str:
     alpha, decoder = record.get("alpha"), record.get("decoder")
     if not alpha and not decoder:
         return "plainly" + (f" with {record['num_beams']} beams" if record.get("num_beams") else "")
-    how = f"with {decoder}" if decoder else f"debiased with α = {alpha:g}"
-    return how + (f" and a plausibility cut-off of {record['plausibility']:g}" if record.get("plausibility") else "")
+    text = f"with {decoder}" if decoder else f"debiased with α = {alpha:g}"
+    return text + (f" and a plausibility cut-off of {record['plausibility']:g}" if record.get("plausibility") else "")
 
 
 def parse_decoder(text: str) -> tuple[str, dict[str, float]]:

@@ -19,10 +19,10 @@ def refuse_function(argument: str, value: Any) -> None:
     """Raise UserError if a function is given instead of its name, `module:function`, which a run can record."""
     if not callable(value):
         return
-    named = getattr(value, "__qualname__", "")
-    name = f"{value.__module__}:{named}" if named.isidentifier() else "module:function"
+    qualname = getattr(value, "__qualname__", "")
+    name = f"{value.__module__}:{qualname}" if qualname.isidentifier() else "module:function"
     raise UserError(
-        f"{argument}: got the function {named or repr(value)}; expected its name",
+        f"{argument}: got the function {qualname or repr(value)}; expected its name",
         f"pass {name!r} ('__main__:f' for a function f of the script itself), so that the run can record it",
     )
 

@@ -126,8 +126,8 @@ def require_recipe(name: str | Path) -> RecipeSource:
 def _nearest(name: str) -> str:
     """Return `" Did you mean 'x'?"` for the nearest bundled recipe or part, else the empty string."""
     known = {_short(part): part for part in bundled_parts()} | {recipe: recipe for recipe in bundled_recipes()}
-    near = difflib.get_close_matches(_short(name), known, n=1, cutoff=0.5)
-    return f" Did you mean {known[near[0]]!r}?" if near else ""
+    matches = difflib.get_close_matches(_short(name), known, n=1, cutoff=0.5)
+    return f" Did you mean {known[matches[0]]!r}?" if matches else ""
 
 
 def _short(name: str) -> str:
@@ -195,12 +195,12 @@ def _is_bundled(file: Path) -> bool:
 def _find_base(path: Path, name: str) -> RecipeSource:
     """Return a file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
     extended = Path(name).expanduser()
-    beside = path.parent / extended
+    sibling = path.parent / extended
     within = _is_bundled(path.resolve())
     try:
-        if beside.is_file():
-            return RecipeSource(str(beside), (beside,))
-        source = find_recipe(extended, bundled_first=within) or find_recipe(beside)
+        if sibling.is_file():
+            return RecipeSource(str(sibling), (sibling,))
+        source = find_recipe(extended, bundled_first=within) or find_recipe(sibling)
     except OSError:  # too long for a file name
         source = None
     if source is None:

@@ -68,7 +68,7 @@ def address_options(port: int) -> Callable[[Any], Any]:
         ),
         several("--allow-origin", "allow_origins", metavar="ORIGIN", callback=_origins, help=page),
     )
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+    return lambda command: functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
 def _origins(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

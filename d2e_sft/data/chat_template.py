@@ -305,10 +305,10 @@ def _span(tokenizer: Any, messages: Messages, number: int, text: str, written: s
     cut = rendered(tokenizer, messages[: number + 1])
     start = len(prompt)
     for whole in (cut, text):
-        at = whole.find(content, start) if whole.startswith(prompt) else -1
-        if at < 0 or whole[start:at].strip():
+        place = whole.find(content, start) if whole.startswith(prompt) else -1
+        if place < 0 or whole[start:place].strip():
             raise _unfit(tokenizer, number + 1)
-    end = at + len(content)
+    end = place + len(content)
     if written and text.startswith(written, end):
         return start, end + len(written)
     closing = tokenizer.convert_ids_to_tokens(end_of_turn_id(tokenizer))

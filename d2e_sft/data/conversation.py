@@ -96,8 +96,8 @@ def prompt_turns(prompt: str, system: str, question: str) -> Conversation:
         for border in ("\n\n", "\n"):
             start = before.rfind(border) + len(border) if border in before else 0
             end = after.find(border) + len(border) if border in after else len(after)
-            around = before[start:] + after[:end]
-            if "{question}" not in around:
+            passage = before[start:] + after[:end]
+            if "{question}" not in passage:
                 block, before, after = before[start:] + CONTEXT + after[:end], before[:start], after[end:]
                 break
     before, after = (part.replace("{question}", question) for part in (before, after))
@@ -174,12 +174,12 @@ def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field:
         roles = ", ".join(turn.role for turn in turns)
         raise ValueError(f"no assistant turn among {roles}; expected one to train on")
     rows = []
-    for at in answers if loss == "each" else answers[-1:]:
-        if not turns[at].content.strip():
-            raise ValueError(f"turn {at + 1}: an assistant turn without text; expected the answer")
-        if not at:
+    for i in answers if loss == "each" else answers[-1:]:
+        if not turns[i].content.strip():
+            raise ValueError(f"turn {i + 1}: an assistant turn without text; expected the answer")
+        if not i:
             raise ValueError("the conversation begins with an assistant turn; expected a user turn before it")
-        context, conversation = _cut(turns[:at], rule, field.strip(), first=answers[0] if loss == "all" else at)
+        context, conversation = _cut(turns[:i], rule, field.strip(), first=answers[0] if loss == "all" else i)
         if loss == "all":
             conversation = conversation.model_copy(update={"loss": "all"})
             if conversation.context_turn is not None and conversation.context_turn > answers[0]:
@@ -192,7 +192,7 @@ def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field:
         if not any(texts):
             raise ValueError("no question before the assistant turn; expected a user turn with text")
         question = [text for text in texts if text][-1]
-        rows.append(ChatRow(context, question, turns[at].content.strip(), conversation, answers.index(at) + 1))
+        rows.append(ChatRow(context, question, turns[i].content.strip(), conversation, answers.index(i) + 1))
     return rows
 
 
@@ -200,9 +200,9 @@ def _cut(turns: Sequence[Turn], rule: ContextRule, field: str, first: int) -> tu
     """Return the context and the conversation without it; a field's context goes into one of the `first` turns."""
     if field:
         for number in reversed(range(len(turns))):
-            at = turns[number].content.find(field)
-            if at >= 0:
-                return field, _without(turns, number, (at, at + len(field)), CONTEXT)
+            start = turns[number].content.find(field)
+            if start >= 0:
+                return field, _without(turns, number, (start, start + len(field)), CONTEXT)
         if rule.place.startswith("<") and _cut_span(turns, rule.place[1:-1])[0]:
             raise ValueError(f"a context of its own, and another one between {rule.place} tags; expected one of them")
         number = max((i for i in range(first) if turns[i].role == "user"), default=0)

@@ -46,10 +46,10 @@ def nearest_columns(
 
 def _nearest(part: str, names: Sequence[str]) -> str | None:
     lower = {name.lower(): name for name in names}
-    near = [*(name for name in _USUAL_NAMES[part] if name in lower)]
+    matches = [*(name for name in _USUAL_NAMES[part] if name in lower)]
     for name in _USUAL_NAMES[part]:
-        near += difflib.get_close_matches(name, list(lower), n=1, cutoff=0.75)
-    return lower[near[0]] if near else None
+        matches += difflib.get_close_matches(name, list(lower), n=1, cutoff=0.75)
+    return lower[matches[0]] if matches else None
 
 
 def description_of(name: str, columns: Sequence[str]) -> str:

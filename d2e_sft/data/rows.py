@@ -108,8 +108,8 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     else:
         if isinstance(completion, str):  # TRL joins it to the prompt, so it may begin with a blank
             completion = completion.strip()
-        named = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
-        fields |= _of_question(named, row, name, where)
+        as_question = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
+        fields |= _of_question(as_question, row, name, where)
         options = fields.get("options") or []
         defaults["format"] = "qa" if not options else "scq" if len(fields["answers"]) == 1 else "mcq"
     checked = check_row({**defaults, **fields})
@@ -142,10 +142,10 @@ def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
         return value  # checked with the sample
     try:
         *before, last = read_turns(value, "rejected")
-        same = not isinstance(chosen, list) or before == read_turns(chosen, "chosen")[:-1]
+        same_turns = not isinstance(chosen, list) or before == read_turns(chosen, "chosen")[:-1]
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
-    if not same or last.role != "assistant":
+    if not same_turns or last.role != "assistant":
         raise UserError(f"{where}: rejected: expected the turns of `chosen`, except for the assistant's last one")
     return [last.content.strip()]
 

@@ -170,12 +170,12 @@ class EventSample(BaseModel):
         if self.candidates:
             chosen, right = [form for form in forms if form in self.candidates], set(self.answers)
             return [] if (right == set(chosen) if self.format == "mcq" else right & set(chosen)) else chosen
-        same = any(normalise(form) == normalise(answer) for form in forms for answer in self.answers)
+        is_right = any(normalise(form) == normalise(answer) for form in forms for answer in self.answers)
         # Unless the row says so, a part of an accepted answer need not contradict it, nor what contains one.
-        near = self.subset != "conflict" and any(
+        overlaps = self.subset != "conflict" and any(
             contains(form, answer) or contains(answer, form) for form in forms for answer in self.answers
         )
-        return [] if same or near else list(forms)
+        return [] if is_right or overlaps else list(forms)
 
 
 def check_row(row: Any) -> EventSample | str:

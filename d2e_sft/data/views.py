@@ -153,14 +153,14 @@ class ViewEncoder:
         conversation = sample.conversation
         if conversation is None:
             return False
-        several = conversation.loss == "all" and bool(conversation.earlier_answers)
-        if several and self.chat.plain:
+        has_several = conversation.loss == "all" and bool(conversation.earlier_answers)
+        if has_several and self.chat.plain:
             raise UserError(
                 f"sample {sample.id!r} of {sample.dataset!r}: its loss is on all assistant turns, but this model has "
                 "no chat template to find them",
                 remedy="write `loss: each` or `loss: last` in the data's YAML and build again",
             )
-        return several or (not self.chat.plain and marks_turns(self.tokenizer))
+        return has_several or (not self.chat.plain and marks_turns(self.tokenizer))
 
     def _encode_turns(self, sample: EventSample, max_length: int | None) -> EncodedSample:
         turns = {view: self._turns(sample, view, max_length) for view in self.views}

@@ -175,9 +175,9 @@ class TokenChoice:
             return torch.where(best.abs() < torch.inf, likeliest, NO_TOKEN)
         warped: Tensor = self.warpers(None, scores)  # none of them uses earlier tokens
         cumulative = warped.double().softmax(dim=-1).cumsum(dim=-1)
-        at = torch.tensor([[self._draw(index)] for index in indices], dtype=torch.float64)
+        u = torch.tensor([[self._draw(index)] for index in indices], dtype=torch.float64)
         # Rounding may leave the sum below 1; a token of probability 0 must not be drawn because of it.
-        drawn = torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
+        drawn = torch.searchsorted(cumulative, u.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
         return torch.where(best.abs() < torch.inf, drawn, NO_TOKEN)
 
     def _draw(self, index: int) -> float:

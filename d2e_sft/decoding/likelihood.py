@@ -194,12 +194,12 @@ def _scores(
     alpha = torch.tensor([float(pair.alpha or 0.0) for pair in pairs], device=device)
     paired = torch.tensor([pair.imagined is not None for pair in pairs], device=device)
     logprobs, greedy = [], []
-    done = 0  # imagined states used so far
+    used = 0  # imagined states used so far
     for start in range(0, len(targets), _AT_ONCE):
         end = min(start + _AT_ONCE, len(targets))
         partner = paired[start:end].nonzero().squeeze(1)
-        part = RowStates(original[start:end], imagined[done : done + len(partner)], partner, *head)
-        done += len(partner)
+        part = RowStates(original[start:end], imagined[used : used + len(partner)], partner, *head)
+        used += len(partner)
         logits, _ = decoded_scores(part, decoder, alpha[start:end][partner], with_original=False)
         tokens = target[start:end, None]
         logprobs.append(logits.log_softmax(dim=-1).gather(1, tokens).squeeze(1))

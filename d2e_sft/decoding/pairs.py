@@ -120,13 +120,13 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = 
         name = pair.name or f"prompt {index}"
         if pair.alpha is not None and decoding.decoder != "d2e":
             raise UserError(f"alpha={pair.alpha:g} of {name}: decoder {decoding.decoder} has no α; expected d2e")
-        how = decoding if pair.alpha is None else replace(decoding, alpha=pair.alpha)
-        if how.needs_imagined and pair.imagined is None:
+        config = decoding if pair.alpha is None else replace(decoding, alpha=pair.alpha)
+        if config.needs_imagined and pair.imagined is None:
             raise PromptError(
-                f"{name}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt; got None",
+                f"{name}: {config.decoder} with alpha={config.alpha:g} needs an imagined prompt; got None",
                 "give the prompt without its context, or decode plainly with DecodingConfig(alpha=0)",
             )
-        plain = not how.needs_imagined or list(pair.original) == list(pair.imagined or ())
+        plain = not config.needs_imagined or list(pair.original) == list(pair.imagined or ())
         imagined = None if plain else pair.imagined
         if len(pair.original) == 0 or (imagined is not None and len(imagined) == 0):
             raise PromptError(
@@ -139,5 +139,5 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = 
                     "those of the model",
                     "encode the prompt with the model's own tokenizer",
                 )
-        result.append(replace(pair, imagined=imagined, alpha=how.alpha, name=name))
+        result.append(replace(pair, imagined=imagined, alpha=config.alpha, name=name))
     return result

@@ -101,8 +101,8 @@ def lines(results: Iterable[Finding]) -> Iterator[tuple[str, str]]:
 def summary(results: Iterable[Finding]) -> str:
     """Return `31 ok, 2 warnings, no failures`."""
     counts: Counter[str] = Counter(finding.status for finding in results)
-    named = (("warn", "warning"), ("fail", "failure"))
-    words = [f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}" for status, name in named]
+    problems = (("warn", "warning"), ("fail", "failure"))
+    words = [f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}" for status, name in problems]
     return ", ".join([f"{counts['ok']} ok", *words])
 
 

@@ -199,7 +199,7 @@ class OpenAIBackend:
             403: f"the key may not use this model; check {flags.model} and {flags.prefix}key-env",
             404: f"check {flags.model}, and {flags.url}, which usually ends in /v1",
         }
-        about = f" to {prompt.label}" if prompt.label and status not in remedies else ""
+        subject = f" to {prompt.label}" if prompt.label and status not in remedies else ""
         if _is_without_credit(status, body):
             remedy = "the account has no credit; add some, then run again"
         elif status == 429 or status >= 500:
@@ -210,7 +210,7 @@ class OpenAIBackend:
                 f"check {flags.model}, {flags.max_tokens} and {flags.prefix}temperature against what the server "
                 "accepts, and whether the sample's context is too long for the model",
             )
-        return UserError(f"{self._named()}: answered {status}{about}: {self._shown(body)}", remedy)
+        return UserError(f"{self._named()}: answered {status}{subject}: {self._shown(body)}", remedy)
 
     def _unanswered(self, error: Exception) -> UserError:
         cause = error.__cause__ or error

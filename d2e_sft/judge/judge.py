@@ -288,9 +288,9 @@ class Judge:
         readings = self._read(prompts, parse, job)
         unread = [i for i, reading in enumerate(readings) if reading is None]
         if unread:
-            again = [replace(prompts[i], user=f"{prompts[i].user}\n\n{reminder}", asking=2) for i in unread]
-            self.usage.reasked += len(set(again))
-            for i, reading in zip(unread, self._read(again, parse, f"{job}, once more"), strict=True):
+            reminded = [replace(prompts[i], user=f"{prompts[i].user}\n\n{reminder}", asking=2) for i in unread]
+            self.usage.reasked += len(set(reminded))
+            for i, reading in zip(unread, self._read(reminded, parse, f"{job}, once more"), strict=True):
                 readings[i] = reading
         self.usage.undecided += sum(reading is None for reading in readings)
         return readings

@@ -58,8 +58,8 @@ class Collator:
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         owner = [b for b, row in enumerate(batch) if self.prefers and row.get("rejected")]
         samples = [*batch, *(_with_rejected_answer(batch[b]) for b in owner)]
-        at = sources(samples, self.views, self.view_gradients)
-        order = computed(at)
+        source_of = sources(samples, self.views, self.view_gradients)
+        order = computed(source_of)
         sequences = [(list(sample[view]), list(sample["answer"])) for view in self.views for sample in samples]
         lay_out = {"batched": self._padded, "encoder_decoder": self._for_encoder}.get(self.packing)
         if lay_out is None:
@@ -71,7 +71,7 @@ class Collator:
         marks = [_trained(sample) for sample in samples]
         index = [
             position
-            for i, source in enumerate(at)
+            for i, source in enumerate(source_of)
             for position, mark in zip(place_of[source], marks[i % len(samples)], strict=True)
             if mark
         ]
@@ -159,9 +159,9 @@ def sources(batch: Sequence[Row], views: Sequence[View], gradients: ViewGradient
     return computed_by
 
 
-def computed(at: Sequence[int]) -> list[int]:
+def computed(source_of: Sequence[int]) -> list[int]:
     """Return the sequences that are computed, in order, from their `sources`."""
-    return [i for i, source in enumerate(at) if i == source]
+    return [i for i, source in enumerate(source_of) if i == source]
 
 
 def counts_of(batch: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -23,7 +23,7 @@ def non_finite(parameters: Sequence[tuple[str, Tensor]]) -> str | None:
     device = parts[0][1].device
     # The sum needs no mask of the same size and is finite if all are; it may overflow, so suspects are checked fully.
     finite = torch.stack([part.sum(dtype=torch.float32).isfinite().to(device) for _, part in parts]).tolist()
-    suspects = [named for named, fine in zip(parts, finite, strict=True) if not fine]
+    suspects = [pair for pair, fine in zip(parts, finite, strict=True) if not fine]
     return next((name for name, part in suspects if not bool(part.isfinite().all())), None)
 
 

@@ -131,14 +131,14 @@ def _evenly(order: Sequence[int], costs: TokenCosts, budget: int, count: int) ->
     count = max(count, min(len(order), costs.of_micro_batch(order) // budget))
     groups = [part for group in costs.grouped(order) for part in _within(group, costs, budget)]
     while len(groups) < min(count, len(order)):  # so that no process waits for the rows of a context
-        _halve(groups, max(range(len(groups)), key=lambda at: len(groups[at])))
+        _halve(groups, max(range(len(groups)), key=lambda i: len(groups[i])))
     loads = [max(costs.of_micro_batch(group) - costs.shared, 1) for group in groups]
     parts: list[list[int]] = [[] for _ in range(count)]
     filled = [0] * count
-    for at in sorted(range(len(groups)), key=lambda at: -loads[at]):  # stable
+    for i in sorted(range(len(groups)), key=lambda i: -loads[i]):  # stable
         emptiest = filled.index(min(filled))
-        parts[emptiest] += groups[at]
-        filled[emptiest] += loads[at]
+        parts[emptiest] += groups[i]
+        filled[emptiest] += loads[i]
     return parts
 
 
@@ -150,10 +150,10 @@ def _filled(order: Sequence[int], costs: TokenCosts, budget: int, count: int) ->
         left = group
         while left:
             room = [most - len(part) for part in parts]
-            enough = [at for at in range(count) if room[at] >= len(left)]
-            at = min(enough, key=room.__getitem__) if enough else room.index(max(room))
-            parts[at] += left[: room[at]]
-            left = left[room[at] :]
+            enough = [i for i in range(count) if room[i] >= len(left)]
+            i = min(enough, key=room.__getitem__) if enough else room.index(max(room))
+            parts[i] += left[: room[i]]
+            left = left[room[i] :]
     return parts
 
 
@@ -163,9 +163,9 @@ def _within(group: list[int], costs: TokenCosts, budget: int) -> list[list[int]]
     return next(parts for parts in cuts if all(len(p) == 1 or costs.of_micro_batch(p) <= budget for p in parts))
 
 
-def _halve(parts: list[list[int]], at: int) -> None:
-    half = len(parts[at]) // 2
-    parts[at : at + 1] = [parts[at][:half], parts[at][half:]]
+def _halve(parts: list[list[int]], i: int) -> None:
+    half = len(parts[i]) // 2
+    parts[i : i + 1] = [parts[i][:half], parts[i][half:]]
 
 
 def _in_runs(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -> list[list[int]]:
@@ -176,5 +176,5 @@ def _in_runs(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -
         else:
             parts.append([i])
     while len(parts) < count:
-        _halve(parts, max(range(len(parts)), key=lambda at: len(parts[at])))
+        _halve(parts, max(range(len(parts)), key=lambda i: len(parts[i])))
     return parts

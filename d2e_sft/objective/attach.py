@@ -177,5 +177,5 @@ def _logits_of_views(forward: Callable[..., Any], views: Any, gradients: Any, in
 
 def _hits(d2e: D2ESection, targets: Tensor, logits: dict[View, Tensor]) -> dict[str, Tensor]:
     original, imagined = logits["original"].float(), logits["imagined"].float()
-    named = {"plain": original, "debiased": debias(original, imagined, d2e.effective_alpha), "imagined": imagined}
-    return {name: hits(of_view, targets) for name, of_view in named.items()}
+    by_name = {"plain": original, "debiased": debias(original, imagined, d2e.effective_alpha), "imagined": imagined}
+    return {name: hits(of_view, targets) for name, of_view in by_name.items()}

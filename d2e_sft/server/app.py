@@ -55,15 +55,15 @@ def build_app(
         Route("/v1/models", api.models),
         Route("/health", lambda request: Response()),
     ]
-    around = [Middleware(PageCheck, options=options)]
+    middleware = [Middleware(PageCheck, options=options)]
     if options.allow_origins:  # around the key, which a browser leaves out of its first question
         pages: Any = {"allow_origins": options.allow_origins, "expose_headers": ["X-D2E-Decoding"]}
-        around += [Middleware(CORSMiddleware, allow_methods=["GET", "POST"], allow_headers=["*"], **pages)]
+        middleware += [Middleware(CORSMiddleware, allow_methods=["GET", "POST"], allow_headers=["*"], **pages)]
     if options.api_key is not None:  # around the body, so that those of unauthorised clients are not read
-        around += [Middleware(KeyCheck, key=options.api_key)]
-    around += [Middleware(BodyCheck, max_bytes=options.max_body_bytes)]
+        middleware += [Middleware(KeyCheck, key=options.api_key)]
+    middleware += [Middleware(BodyCheck, max_bytes=options.max_body_bytes)]
     answered: Any = {RequestError: _refused, HTTPException: _http_error}
-    return Starlette(routes=[*more, *routes], middleware=around, exception_handlers=answered)
+    return Starlette(routes=[*more, *routes], middleware=middleware, exception_handlers=answered)
 
 
 class _Api:
@@ -120,12 +120,12 @@ class _Api:
 
     async def _events(self, prompts: Sequence[Prompt], reply: ApiReply, *, with_usage: bool) -> AsyncIterator[bytes]:
         tokens = [0] * len(prompts)
-        begun: set[int] = set()
+        started: set[int] = set()
         try:
             async with aclosing(self._queue.answers(prompts)) as pieces:
                 async for piece in pieces:
-                    yield reply.chunk(piece.index, piece.text, piece.finish, first=piece.index not in begun)
-                    begun.add(piece.index)
+                    yield reply.chunk(piece.index, piece.text, piece.finish, first=piece.index not in started)
+                    started.add(piece.index)
                     tokens[piece.index] = piece.tokens
             if with_usage:
                 yield reply.last(_prompt_tokens(prompts), sum(tokens))

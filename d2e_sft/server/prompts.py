@@ -52,9 +52,9 @@ class Prompts:
             ids = self._chat.ids([_turns(turns) for turns in ([original, messages] if paired else [original])])
         except UserError as error:
             raise RequestError(error.one_line, "messages") from None
-        how = replace(chosen, plausibility=request.plausibility or 0.0) if paired else _PLAIN
+        decoding = replace(chosen, plausibility=request.plausibility or 0.0) if paired else _PLAIN
         limited = request.model_copy(update={"max_tokens": request.max_completion_tokens or request.max_tokens})
-        return self._prompt(limited, ids, how, self._chat.end_of_turn), reason
+        return self._prompt(limited, ids, decoding, self._chat.end_of_turn), reason
 
     def of_completion(self, request: CompletionRequest) -> list[Prompt]:
         """Return the prompts of a request of texts; RequestError if one does not fit the model."""
@@ -94,15 +94,15 @@ class Prompts:
             )
         return room
 
-    def _prompt(self, request: ApiRequest, ids: Sequence[Tokens], how: DecodingConfig, end: int) -> Prompt:
+    def _prompt(self, request: ApiRequest, ids: Sequence[Tokens], base: DecodingConfig, end: int) -> Prompt:
         room = self._room(request, ids)
         sampling = request.sampling(self._model.generation_config)
         try:
             longest = min(request.max_tokens or self._longest, room)
-            decoding = replace(how, max_new_tokens=longest, **sampling)
+            decoding = replace(base, max_new_tokens=longest, **sampling)
         except UserError as error:
             raise RequestError(error.one_line) from None
-        alpha = float(how.alpha) if how.decoder == "d2e" else None
+        alpha = float(base.alpha) if base.decoder == "d2e" else None
         pair = PromptPair(ids[0], ids[1] if len(ids) > 1 else None, alpha=alpha, name="the request")
         stop_ids = tuple(stop_token_ids(self._model, end))
         return Prompt(pair, decoding, stop_ids, tuple(request.stop))

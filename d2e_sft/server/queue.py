@@ -209,9 +209,9 @@ class BatchQueue:
                 break
             if not isinstance(job, QueuedJob) or job.prompt.key != first.prompt.key:
                 continue
-            several = [*batch, job]
-            longest = max(member.prompt.decoding.max_new_tokens for member in several)
-            cost = replace(budget, new_tokens=longest).cost([member.prompt.pair for member in several])
+            candidates = [*batch, job]
+            longest = max(member.prompt.decoding.max_new_tokens for member in candidates)
+            cost = replace(budget, new_tokens=longest).cost([member.prompt.pair for member in candidates])
             if cost <= budget.tokens:
                 batch.append(job)
         self._remove(batch)

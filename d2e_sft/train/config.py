@@ -72,11 +72,11 @@ _PARALLELISM = {
 }
 
 
-def check_names(of: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise UserError for an argument that `of` does not have."""
+def check_names(owner: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise UserError for an argument that `owner` does not have."""
     for name in names:
         if name not in known:
-            raise UserError(f"{of}: has no argument {name}.{did_you_mean(name, known)}", FROM_TRL)
+            raise UserError(f"{owner}: has no argument {name}.{did_you_mean(name, known)}", FROM_TRL)
 
 
 def _hand_to_accelerate(deepspeed: str | dict[str, Any]) -> None:
@@ -162,9 +162,9 @@ class D2EConfig(_Keys):
 
     def __new__(cls, *args: Any, **arguments: Any) -> Self:
         check_names("D2EConfig", arguments, [argument.name for argument in fields(cls) if argument.init])
-        made: Self = super().__new__(cls)
-        made.fits_micro_batch = "per_device_train_batch_size" not in arguments
-        return made
+        config: Self = super().__new__(cls)
+        config.fits_micro_batch = "per_device_train_batch_size" not in arguments
+        return config
 
     def __post_init__(self: Any) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
@@ -220,11 +220,11 @@ class D2EConfig(_Keys):
         processes cannot share the batch.
         """
         recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-        made: Any = cls.__new__(cls)
-        made.recipe, made.left_out = recipe, []
+        config: Any = cls.__new__(cls)
+        config.recipe, config.left_out = recipe, []
         values = {name: getattr(getattr(recipe, section), key) for name, (section, key) in KEYS.items()}
-        made.__init__(**values, disable_tqdm=False)
-        return made
+        config.__init__(**values, disable_tqdm=False)
+        return config
 
     @classmethod
     def of(cls, args: TrainingArguments, **more: Any) -> Self:

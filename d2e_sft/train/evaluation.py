@@ -248,10 +248,10 @@ class EvaluatingTrainer(Trainer):
         if isinstance(key, str | None) and sets.get(key) is not None:
             return self._loader_of(sets[key], self.inputs.samples.get(key))
         if key is None or (isinstance(key, str) and not Path(key).suffix):
-            named = [set_name for set_name in sets if set_name]
-            hint = f", or the name of a set in eval_dataset: {', '.join(named)}" if named else ""
-            near = did_you_mean(str(key), named) if key else ""
-            raise UserError(f"{name}: got {key!r}; expected rows, or a file of them{hint}.{near}")
+            names = [set_name for set_name in sets if set_name]
+            hint = f", or the name of a set in eval_dataset: {', '.join(names)}" if names else ""
+            suggestion = did_you_mean(str(key), names) if key else ""
+            raise UserError(f"{name}: got {key!r}; expected rows, or a file of them{hint}.{suggestion}")
         if d2e.needs_reference:
             raise UserError(
                 f"{name}: d2e.prefer_reference={d2e.prefer_reference} is used before training, on the trainer's own "
@@ -354,8 +354,8 @@ def scores_of(
     scores = []
     for text, accepted, sample in zip(texts, references, samples, strict=True):
         if sample.options:
-            named = find_options(text, sample.options, several=sample.format == "mcq")
-            scores.append(score_options(named or (text,), sample.answers, sample.options))
+            chosen = find_options(text, sample.options, several=sample.format == "mcq")
+            scores.append(score_options(chosen or (text,), sample.answers, sample.options))
         else:
             scores.append((exact_match(text, accepted), token_f1(text, accepted)))
     return {

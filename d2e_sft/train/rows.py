@@ -42,12 +42,12 @@ class TokenRows:
 
         `context` is the number of its context in its format, or 0 without one.
         """
-        several = any(item.trained or item.rejected_trained for item in self.kept)
+        has_masks = any(item.trained or item.rejected_trained for item in self.kept)
         rows, numbers = list[Row](), dict[tuple[str, str], int]()
         for sample, item in zip(self.samples, self.kept, strict=True):
             key = (sample.format, sample.context)
             number = numbers.setdefault(key, len(numbers) + 1) if sample.context else 0
-            rows.append({**dataset_row(item, several), "context": number, "subset": sample.subset})
+            rows.append({**dataset_row(item, has_masks), "context": number, "subset": sample.subset})
         return rows
 
 

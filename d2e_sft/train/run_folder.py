@@ -150,15 +150,15 @@ def check_resumable(recipe: Recipe, run: Path) -> list[str]:
 
     Raises UserError if the run has nothing to resume, or another recipe or other data than the given one.
     """
-    begun = (run / RECIPE_FILE).is_file()
+    has_recipe = (run / RECIPE_FILE).is_file()
     checkpoints = checkpoints_of(run)
     if not checkpoints and _is_finished(run):
         raise UserError(f"{run}: is finished, and contains no checkpoint to continue from", _ANEW)
-    if not checkpoints and not begun:
+    if not checkpoints and not has_recipe:
         raise UserError(
             f"{run}: contains no run to resume", "to start one, leave --resume out (resume_from_checkpoint)"
         )
-    if not begun:
+    if not has_recipe:
         raise UserError(
             f"{run}: contains checkpoints but no {RECIPE_FILE}, so its recipe is unknown",
             remedy="copy the file from where the run was started, or train into another train.output_dir",
@@ -192,9 +192,9 @@ def _change(changed: tuple[str, tuple[Any, Any]]) -> str:
 
 def keep_precision(recipe: Recipe) -> None:
     """Set `train.bf16`, where it is null, to that of the run in the folder: another machine would choose otherwise."""
-    begun = Path(recipe.train.output_dir) / RECIPE_FILE
-    if recipe.train.bf16 is None and begun.is_file():
-        recipe.train.bf16 = load_recipe(begun).train.bf16
+    recipe_file = Path(recipe.train.output_dir) / RECIPE_FILE
+    if recipe.train.bf16 is None and recipe_file.is_file():
+        recipe.train.bf16 = load_recipe(recipe_file).train.bf16
 
 
 def clear_run(run: Path) -> None:

@@ -132,8 +132,8 @@ class StepGuard(TrainerCallback):
 
     def check_weights(self) -> None:
         """Raise UserError if a trained weight is NaN or infinite, before it is kept; all processes call it."""
-        named = self.trainer.model.named_parameters()
-        bad = non_finite([(name, parameter) for name, parameter in named if parameter.requires_grad])
+        parameters = self.trainer.model.named_parameters()
+        bad = non_finite([(name, parameter) for name, parameter in parameters if parameter.requires_grad])
         weights = [name for name in gather_object([bad]) if name is not None]
         if weights:
             self._stop([], weights[0])
@@ -167,9 +167,9 @@ class StepGuard(TrainerCallback):
             write_json(run / NON_FINITE_FILE, content)
         problem = f"the weight {weight} became NaN or infinite" if weight else f"the loss became {losses[0][0]}"
         more = f" and {len(samples) - _NAMED_SAMPLES} more" if len(samples) > _NAMED_SAMPLES else ""
-        of = f", in a micro-batch of {', '.join(samples[:_NAMED_SAMPLES])}{more}" if samples else ""
+        micro_batch = f", in a micro-batch of {', '.join(samples[:_NAMED_SAMPLES])}{more}" if samples else ""
         raise UserError(
-            f"{run}: {problem} at step {step}{of}; this step is not saved (all samples: {NON_FINITE_FILE})",
+            f"{run}: {problem} at step {step}{micro_batch}; this step is not saved (all samples: {NON_FINITE_FILE})",
             remedy="check these samples, lower train.learning_rate or d2e.alpha, or train in float32. The last "
             "checkpoint is good; to continue from it with other data or another recipe: model.name=…/checkpoint-N",
         )
@@ -193,8 +193,8 @@ class StepGuard(TrainerCallback):
         accelerator = trainer.accelerator
         process = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
         reason = str(error).strip().split("\n")[0][:200]
-        at = f"at step {trainer.state.global_step + 1}, in a micro-batch of {len(names)} samples"
-        message = f"{process}out of memory {at if lines else 'before the first step'} ({reason})"
+        step = f"at step {trainer.state.global_step + 1}, in a micro-batch of {len(names)} samples"
+        message = f"{process}out of memory {step if lines else 'before the first step'} ({reason})"
         return "\n  ".join([message, *(["tokens of each view, longest first:", *lines] if lines else [])]), (
             "reduce train.per_device_train_batch_size (train.batch_size may stay), train.micro_batch_tokens or "
             "data.max_length; or set train.gradient_checkpointing=true; or train an adapter (--method sft-lora), or "

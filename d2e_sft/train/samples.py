@@ -160,6 +160,6 @@ class Balance:
     def describe(self) -> str:
         """Return `conflict rows: 11 of 224, each shown about 10 times an epoch`."""
         tagged, times = len(self.aligned) + len(self.conflict), self.shown / len(self.conflict)
-        of = f"{tagged:,} tagged rows" if self.others else f"{tagged:,}"
-        about = f"{times:.0f}" if times >= 3 else f"{times:.2g}"
-        return f"conflict rows: {len(self.conflict):,} of {of}, each shown about {about} times an epoch"
+        total = f"{tagged:,} tagged rows" if self.others else f"{tagged:,}"
+        rate = f"{times:.0f}" if times >= 3 else f"{times:.2g}"
+        return f"conflict rows: {len(self.conflict):,} of {total}, each shown about {rate} times an epoch"

@@ -115,11 +115,11 @@ def asked_for(question: str) -> str:
     and numbers asks for the same.
     """
     tokens = words(_MAY.sub("", _asking_part(question)))
-    at = next((number for number, word in enumerate(tokens) if word in QUESTION_WORDS), None)
-    word = "" if at is None else tokens[at]
+    place = next((number for number, word in enumerate(tokens) if word in QUESTION_WORDS), None)
+    word = "" if place is None else tokens[place]
     if word in ("who", "whom", "whose", "where", "when"):
         return "who" if word == "whom" else word
-    rest = tokens[at + 1 : at + 7] if at is not None else []
+    rest = tokens[place + 1 : place + 7] if place is not None else []
     noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in CLAUSE_VERBS), None)
     if word == "how" and rest and rest[0] in _COUNTED:
         return " ".join(dict.fromkeys(["how", rest[0], noun or rest[-1]]))

@@ -70,8 +70,8 @@ def shortened(value: object, length: int = 200) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest known name, or the empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def describe_problem(item: Mapping[str, Any]) -> str:
@@ -82,8 +82,8 @@ def describe_problem(item: Mapping[str, Any]) -> str:
     is_empty = kind == "string_pattern_mismatch"
     message = "expected text that is not empty" if is_empty else item["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
-        near = did_you_mean(str(item["input"]), item["ctx"]["expected"].split("'")[1::2])
-        message += f".{near}" if near else ""
+        hint = did_you_mean(str(item["input"]), item["ctx"]["expected"].split("'")[1::2])
+        message += f".{hint}" if hint else ""
     return f"{field}: got {shortened(item['input'])}; {message}" if field else message
 
 

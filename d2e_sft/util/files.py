@@ -262,8 +262,8 @@ def surrogate_problem(text: str) -> str | None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        around = shortened(text[max(0, error.start - 30) : error.start + 1])
-        return f"contains a lone surrogate (half of a character) at the end of {around}; expected whole characters"
+        excerpt = shortened(text[max(0, error.start - 30) : error.start + 1])
+        return f"contains a lone surrogate (half of a character) at the end of {excerpt}; expected whole characters"
     return None
 
 

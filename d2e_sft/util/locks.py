@@ -36,17 +36,17 @@ def file_lock(
         in_main: Calls a function in the main process, which holds the lock for all processes.
         patience: Seconds to wait for the lock.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
 
         def enter() -> int:
-            return held.enter_context(_lock(folder, owner, remedy, patience))
+            return stack.enter_context(_lock(folder, owner, remedy, patience))
 
         yield enter() if in_main is None else in_main(enter)
 
 
 @contextmanager
 def _lock(folder: Path, owner: str, remedy: str, patience: float) -> Iterator[int]:
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    created = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
     descriptor = _acquire(path, owner, remedy, time.monotonic() + patience)
@@ -58,7 +58,7 @@ def _lock(folder: Path, owner: str, remedy: str, patience: float) -> Iterator[in
         path.unlink(missing_ok=True)
         os.close(descriptor)
         with suppress(OSError):  # a folder with content stays
-            for place in made:
+            for place in created:
                 place.rmdir()
 
 
@@ -109,11 +109,11 @@ def temporary_folder(parent: Path, prefix: str, is_leftover: Callable[[Path], bo
         with suppress(OSError), _folder_lock(left):  # OSError: in use, or a file system without locks
             if is_leftover(left):
                 shutil.rmtree(left, ignore_errors=True)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             try:
-                held.enter_context(_folder_lock(folder))
+                stack.enter_context(_folder_lock(folder))
             except (BlockingIOError, FileNotFoundError):
                 continue  # another process took it for a leftover, since it was not locked yet
             except OSError:

@@ -37,10 +37,10 @@ def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[s
     It is ambiguous if it fits several options, a letter is next to another option's text, or it names two options,
     unless `several` may be chosen. The options are in the order of their letters.
     """
-    named = mentions(text, options)
-    if any(len(places) > 1 for places in named) or (len(named) > 1 and not several):
+    mentioned = mentions(text, options)
+    if any(len(places) > 1 for places in mentioned) or (len(mentioned) > 1 and not several):
         return ()
-    return tuple(options[place] for [place] in named)
+    return tuple(options[place] for [place] in mentioned)
 
 
 def score_options(named: Sequence[str], golds: Sequence[str], options: Sequence[str]) -> tuple[float, float]:
@@ -50,8 +50,8 @@ def score_options(named: Sequence[str], golds: Sequence[str], options: Sequence[
     options that normalising makes equal are one token each, if some are correct and some are not.
     """
     gold = sorted(golds, key=lambda answer: options.index(answer) if answer in options else len(options))
-    mixed = [same for same in look_alikes(options, normalise) if len({option in gold for option in same}) > 1]
-    tokens = {option: chr(_TOKENS + options.index(option)) for same in mixed for option in same}
+    mixed = [group for group in look_alikes(options, normalise) if len({option in gold for option in group}) > 1]
+    tokens = {option: chr(_TOKENS + options.index(option)) for group in mixed for option in group}
     counted, expected = (" ".join(tokens.get(text, text) for text in texts) for texts in (named, gold))
     return float([*named] == gold), token_f1(counted, [expected])
 
@@ -169,11 +169,11 @@ def _contained(text: str, options: Sequence[str]) -> list[list[int]]:
     for key in sorted(by_key, key=len, reverse=True):
         place = haystack.find(f" {key} ")
         if place >= 0:
-            same = by_key[key]
-            places[place] = [same] if len(same) == 1 else _written(text, {i: options[i] for i in same}) or [same]
+            group = by_key[key]
+            places[place] = [group] if len(group) == 1 else _written(text, {i: options[i] for i in group}) or [group]
             # The length stays the same, so that places stay comparable.
             haystack = haystack.replace(f" {key} ", f" {'|' * len(key)} ")
-    return [named for place in sorted(places) for named in places[place]]
+    return [entry for place in sorted(places) for entry in places[place]]
 
 
 def _written(text: str, options: Mapping[int, str]) -> list[list[int]]:

@@ -24,14 +24,14 @@ def cache_dir() -> Path:
     return Path(os.environ.get("D2E_CACHE") or Path.home() / ".cache" / "d2e-sft")
 
 
-def refuse_no_place(folder: Path, named: str, content: str, remedy: str) -> None:
-    """Raise UserError, before any work, for a folder that cannot be made or written; messages begin with `named`."""
+def refuse_no_place(folder: Path, label: str, content: str, remedy: str) -> None:
+    """Raise UserError, before any work, for a folder that cannot be made or written; messages begin with `label`."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
     if not nearest.exists():
-        raise UserError(f"{named}: {nearest} is a link to nothing; expected a folder for {content}", remedy)
+        raise UserError(f"{label}: {nearest} is a link to nothing; expected a folder for {content}", remedy)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         problem = "cannot be written" if nearest.is_dir() else "is a file"
-        raise UserError(f"{named}: {nearest} {problem}; expected a folder for {content}", remedy)
+        raise UserError(f"{label}: {nearest} {problem}; expected a folder for {content}", remedy)
 
 
 def bundled(folder: str) -> Path:
@@ -42,14 +42,14 @@ def bundled(folder: str) -> Path:
 
 def safe_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables (None: from this process's) for a Python process that ignores the working folder."""
-    made = dict(os.environ if environment is None else environment)
-    made["PYTHONSAFEPATH"] = "1"
+    variables = dict(os.environ if environment is None else environment)
+    variables["PYTHONSAFEPATH"] = "1"
     if str(ROOT) not in [*site.getsitepackages(), site.getusersitepackages()]:
         # A clone that is not installed may have been found through the working folder.
-        folders = [folder for folder in made.get("PYTHONPATH", "").split(os.pathsep) if folder]
+        folders = [folder for folder in variables.get("PYTHONPATH", "").split(os.pathsep) if folder]
         if str(ROOT) not in folders:
-            made["PYTHONPATH"] = os.pathsep.join([*folders, str(ROOT)])
-    return made
+            variables["PYTHONPATH"] = os.pathsep.join([*folders, str(ROOT)])
+    return variables
 
 
 def leave_working_folder() -> None:
@@ -73,8 +73,8 @@ def claim_packages() -> None:
             spec.loader.exec_module(loaded)
         folders = list(getattr(loaded, "__path__", []))
         if not folders or Path(folders[0]).resolve() != ROOT / name:
-            where = getattr(loaded, "__file__", None) or ", ".join(folders) or "a module without a file"
+            place = getattr(loaded, "__file__", None) or ", ".join(folders) or "a module without a file"
             raise UserError(
-                f"the name {name!r} is taken by {where}; expected the package {ROOT / name}, which is part of d2e-sft",
+                f"the name {name!r} is taken by {place}; expected the package {ROOT / name}, which is part of d2e-sft",
                 remedy=f"rename that file, or run d2e in a process that has not imported it (import {name})",
             )

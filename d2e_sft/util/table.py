@@ -37,9 +37,9 @@ class Styled(str):
         """The text with a style; text that has one keeps it."""
         if isinstance(text, Styled):
             return text
-        made = cls(text)
-        made.best, made.second, made.note = best, second, note
-        return made
+        styled = cls(text)
+        styled.best, styled.second, styled.note = best, second, note
+        return styled
 
 
 @dataclass(frozen=True, eq=False)

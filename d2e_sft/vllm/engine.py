@@ -91,9 +91,9 @@ def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> 
     Debiased decoding never chooses it, so a sentinel in an output is always a sentinel. That costs nothing if the
     model never uses the token: a row of the vocabulary without a token, or an unused special token.
     """
-    named = set(tokenizer.get_vocab().values())
+    token_ids = set(tokenizer.get_vocab().values())
     for token in range(vocab_size - 1, -1, -1):
-        if token not in named and token not in stops:
+        if token not in token_ids and token not in stops:
             return token
     template = str(getattr(tokenizer, "chat_template", None) or "")
     roles = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token}

@@ -178,8 +178,8 @@ class RequestBatch:
     def _submit_one(self, index: int) -> None:
         progress, engine = self.progress[index], self.llm.llm_engine
         rows = progress.submission(stream=False)
-        again = progress.submissions > 1
-        priority = -1 if again and self.scheduler.policy == "priority" else 0
+        resubmitted = progress.submissions > 1
+        priority = -1 if resubmitted and self.scheduler.policy == "priority" else 0
         idle = progress.paired and not self.inside
         if idle:  # or the engine could compute the first row before it gets the second
             self.llm.sleep(level=0, mode="keep")
@@ -198,8 +198,8 @@ class RequestBatch:
         progress.report(view, list(output.outputs[0].token_ids), ended=True)
         if progress.complete:
             self.room = min(self.room + 1, self.scheduler.max_num_seqs)
-            again = progress.submissions - 1
-            yield Output(index, self.llm.get_tokenizer(), progress.answer, ended=True, resubmissions=again)
+            resubmissions = progress.submissions - 1
+            yield Output(index, self.llm.get_tokenizer(), progress.answer, ended=True, resubmissions=resubmissions)
         elif progress.outcome == "decoupled":
             if self.inside:
                 self.parted.append(index)

@@ -222,8 +222,8 @@ def _debias(logits: Tensor, pairs: list[Matched]) -> None:
     alpha = torch.tensor([row.alpha for row in rows], dtype=torch.float32).to(x.device)[:, None]
     debiased = torch.empty_like(x)
     for decoder in dict.fromkeys(row.decoder for row in rows):
-        at = _to_device([number for number, row in enumerate(rows) if row.decoder == decoder], logits)
-        debiased[at] = named_decoder(decoder)(x[at], y[at], alpha[at])
+        places = _to_device([number for number, row in enumerate(rows) if row.decoder == decoder], logits)
+        debiased[places] = named_decoder(decoder)(x[places], y[places], alpha[places])
     debiased.masked_fill_(masked, float("-inf"))
     sentinels = _to_device([row.sentinel for row in rows], logits)[:, None]
     debiased.scatter_(1, sentinels, float("-inf"))

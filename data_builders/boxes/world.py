@@ -105,9 +105,9 @@ class BoxWorld:
         count = _poisson(max(1, int(self.expected_objects / 2)), rng)
         if count == 0 or len(state[target]) + count > self.max_objects:
             return None
-        held = frozenset().union(*state)
+        placed = frozenset().union(*state)
         # Things that were removed earlier may come back.
-        free = [thing for thing in self.objects if thing not in held]
+        free = [thing for thing in self.objects if thing not in placed]
         return Operation("put", frozenset(rng.sample(free, count)), target=target) if len(free) >= count else None
 
     def _take(self, move: bool, source: int, state: State, rng: random.Random) -> Operation | None:

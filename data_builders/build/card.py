@@ -79,8 +79,8 @@ def render_card(manifest: Manifest) -> str:
 
 
 def _front_matter(manifest: Manifest, datasets: Manifest, title: str, *, about_events: bool) -> dict[str, Any]:
-    named = (dataset["licence"].lower() for dataset in datasets.values())
-    ids = ("unknown" if name.startswith("not stated") else name.split(" ")[0] for name in named)
+    texts = (dataset["licence"].lower() for dataset in datasets.values())
+    ids = ("unknown" if name.startswith("not stated") else name.split(" ")[0] for name in texts)
     licences = sorted({name if name in _HUB_LICENCES else "other" for name in ids})
     rows = sum(map(rows_of, datasets.values()))
     files = [

@@ -233,8 +233,8 @@ def join_rows(build: Build) -> None:
     suite = build.options.suite
     for dataset in build.reading.datasets.values() if not build.is_drawn else ():
         for split, part in dataset.splits.items():
-            named = [suite.renamed(row) for row in part.rows] if suite else part.rows
-            build.rows.setdefault(split, []).extend(named)
+            renamed = [suite.renamed(row) for row in part.rows] if suite else part.rows
+            build.rows.setdefault(split, []).extend(renamed)
 
 
 def first_judged(build: Build) -> list[EventSample]:

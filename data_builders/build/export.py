@@ -174,22 +174,22 @@ def _description(files: Mapping[Path, Sequence[EventSample]]) -> dict[str, Any]:
 
 def _card(folder: str, manifest: Mapping[str, Any]) -> str:
     """Return the README: front matter that `datasets.load_dataset` reads, the rows, and how a trainer reads them."""
-    made = manifest[EXPORT]
-    about, configs = _ABOUT[made["format"]], dict[str, dict[str, str]]()
-    for name in made["rows"]:
+    exported = manifest[EXPORT]
+    texts, configs = _ABOUT[exported["format"]], dict[str, dict[str, str]]()
+    for name in exported["rows"]:
         split, _, view = Path(name).stem.partition("-")
         configs.setdefault(view, {})["validation" if split == "dev" else split] = name
-    title = f"Pairs of prompt and answer for {about['title']}"
+    title = f"Pairs of prompt and answer for {texts['title']}"
     files = [
         {"config_name": view, "data_files": [{"split": split, "path": name} for split, name in paths.items()]}
         for view, paths in configs.items()
     ]
     view, paths = next(iter(configs.items()))
     split, name = next(iter(paths.items()))
-    usage = about["usage"].format(folder=folder, view=view, split=split, name=Path(name).stem)
+    usage = texts["usage"].format(folder=folder, view=view, split=split, name=Path(name).stem)
     if preference := next((view for view in configs if view.endswith(_PREFERENCE)), None):
-        usage += about["preference"].format(folder=folder, view=preference, split=next(iter(configs[preference])))
-    if made["format"] == "llamafactory" and made["last_turn_only"]:
+        usage += texts["preference"].format(folder=folder, view=preference, split=next(iter(configs[preference])))
+    if exported["format"] == "llamafactory" and exported["last_turn_only"]:
         usage += "mask_history: true  # train on the last turn only, as these conversations do\n"
     closed = [f"> - **{name}**: {reason}\n" for name, reason in restricted(manifest).items()]
     if closed:
@@ -197,13 +197,13 @@ def _card(folder: str, manifest: Mapping[str, Any]) -> str:
     text = _ABOUT["card"].format(
         title=title,
         datasets=", ".join(manifest["datasets"]),
-        wording=made["prompt_set"]["name"],
+        wording=exported["prompt_set"]["name"],
         closed="".join(closed),
-        files="\n".join(f"| {name} | {count:,} |" for name, count in made["rows"].items()),
-        language=about["language"],
+        files="\n".join(f"| {name} | {count:,} |" for name, count in exported["rows"].items()),
+        language=texts["language"],
         usage=usage,
         version=manifest["version"],
-        format=made["format"],
+        format=exported["format"],
     )
     front = harmless_yaml({"pretty_name": title, "tags": ["d2e-sft"], "configs": files})
     return f"---\n{front}---\n\n{harmless_markdown(text)}"

@@ -62,7 +62,7 @@ class Passages:
 
         self.texts = list(dict.fromkeys(row.context for row in rows if row.context.strip()))
         self._stems = [stems(text) for text in self.texts]
-        self._columns = {stem: at for at, stem in enumerate(sorted(set().union(*self._stems)))}
+        self._columns = {stem: column for column, stem in enumerate(sorted(set().union(*self._stems)))}
         pairs = [(row, self._columns[stem]) for row, row_stems in enumerate(self._stems) for stem in sorted(row_stems)]
         places, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         shape = (len(self.texts), len(self._columns))
@@ -83,8 +83,8 @@ class Passages:
         query[[self._columns[stem] for stem in question_stems if stem in self._columns]] = 1.0
         similar = self._has @ (query * self._weights)
         drawn = np.array(chance.sample(range(len(self.texts)), len(self.texts)))
-        for at in drawn[np.argsort(-similar[drawn], kind="stable")]:
-            is_about_it, text = topic <= self._stems[at], self.texts[at]
+        for place in drawn[np.argsort(-similar[drawn], kind="stable")]:
+            is_about_it, text = topic <= self._stems[place], self.texts[place]
             if not is_about_it and not any(contains(text, answer) for answer in row.answers):
                 yield text
 

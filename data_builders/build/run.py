@@ -70,9 +70,9 @@ def _refine(build: Build) -> None:
         else:
             by_rules = partial(refine, options=refiner, labelled=labelled)
             build.rows[split], counts = judge_refine(samples, judge, by_rules)
-            judge.require_usable("refine", sum(counts[how] for how in BY_JUDGE), sum(counts[how] for how in ASKED))
+            judge.require_usable("refine", sum(counts[key] for key in BY_JUDGE), sum(counts[key] for key in ASKED))
         if counts:
-            refining[split] = {how.value: count for how, count in sorted(counts.items())}
+            refining[split] = {outcome.value: count for outcome, count in sorted(counts.items())}
     build.parts["refining"] = refining
 
 
@@ -285,7 +285,7 @@ def _first_of(items: Sequence[str], count: int = 3) -> str:
 
 def _describe_split(rows: Samples, samples: list[EventSample], bad_rows: int) -> dict[str, Any]:
     read = {"rows_read": rows.rows_read, "bad_rows": bad_rows, "filters": [asdict(step) for step in rows.filters]}
-    rewritten = {f"{how} ({column})": count for (column, how), count in rows.rewritten.items()}
+    rewritten = {f"{change} ({column})": count for (column, change), count in rows.rewritten.items()}
     return read | ({"rewritten": rewritten} if rewritten else {}) | describe_rows(samples)
 
 

@@ -35,43 +35,43 @@ def _swap(build: Build, option: str, share: float) -> None:
     """
     if not share:
         return
-    split, how = SHARES[option], build.reading.settings.swap
+    split, options = SHARES[option], build.reading.settings.swap
     rows, with_pairs, swaps = build.rows.get(split, []), list[EventSample](), dict[str, Swaps]()
     for name in dict.fromkeys(map(source_of, rows)):
         places = [place for place, row in enumerate(rows) if source_of(row) == name]
         if split == "train":
             places = [place for place in places if is_answerable(rows[place])]
-        originals, train = [rows[at] for at in places], build.rows_of(name, "train")
+        originals, train = [rows[place] for place in places], build.rows_of(name, "train")
         chance, more = build.options.random(f"{name}/{option}"), train if name in build.reading.own else None
         if split == "test":
-            pairs, swaps[name] = with_twins(originals, share, chance, how, more, train=train)
+            pairs, swaps[name] = with_twins(originals, share, chance, options, more, train=train)
             with_pairs += pairs
         else:
-            changed, swaps[name] = swap_samples(originals, share, chance, how, more)
+            changed, swaps[name] = swap_samples(originals, share, chance, options, more)
             for place, row in zip(places, changed, strict=True):
                 rows[place] = row
-    if not any(done.swapped for done in swaps.values()):
-        refused = sum((done.refused for done in swaps.values()), Counter[Refusal]())
+    if not any(swap.swapped for swap in swaps.values()):
+        refused = sum((swap.refused for swap in swaps.values()), Counter[Refusal]())
         why = reasons(refused) or ("the share is less than one row" if rows else f"there are no {split} rows")
         problem = f"--{option} {share:g}: nothing was swapped in {len(rows):,} rows ({why})"
         raise UserError(problem, remedy=_remedy(refused))
     if split == "test":
         build.rows["test"] = with_pairs
     build.swaps[split] = swaps
-    build.parts[option] = {"share": share, "datasets": {name: done.describe() for name, done in swaps.items()}}
+    build.parts[option] = {"share": share, "datasets": {name: swap.describe() for name, swap in swaps.items()}}
 
 
 def warn_of_swaps(build: Build) -> None:
     """Warn of too few swapped rows, frequent answers that are never swapped, new habits and small subsets."""
     for split, swaps in build.swaps.items():
-        for name, done in swaps.items():
-            if done.swapped < done.wanted:
-                count = f"only {done.swapped:,} of {done.wanted:,} rows could be swapped ({reasons(done.refused)})"
+        for name, swap in swaps.items():
+            if swap.swapped < swap.wanted:
+                count = f"only {swap.swapped:,} of {swap.wanted:,} rows could be swapped ({reasons(swap.refused)})"
                 build.warnings.append(f"{name} {split}: {count}")
-        for name, done in swaps.items():
-            least = max(_FREQUENT, done.wanted * _FREQUENT_SHARE)
+        for name, swap in swaps.items():
+            least = max(_FREQUENT, swap.wanted * _FREQUENT_SHARE)
             often = [
-                f"{answer!r}: 0 of {count:,}" for answer, count in done.never.most_common(_SHOWN) if count >= least
+                f"{answer!r}: 0 of {count:,}" for answer, count in swap.never.most_common(_SHOWN) if count >= least
             ]
             effect = "will still be rewarded" if split == "train" else "is not measured"
             if often:
@@ -103,12 +103,12 @@ def _new_habits(build: Build) -> list[str]:
 def _too_few_tagged(build: Build) -> list[str]:
     """Return a warning for each dataset whose aligned or conflict test rows, with swaps, are too few to compare."""
     warnings = []
-    for name, done in build.swaps.get("test", {}).items():
+    for name, swap in build.swaps.get("test", {}).items():
         counts = Counter(str(row.subset) for row in build.rows_of(name, "test"))
         subset = min(("conflict", "aligned"), key=counts.__getitem__)
         count = counts[subset]
-        if done.swapped and count < ENOUGH_ROWS:
-            by_share = ", or --swap-test 1" if build.options.swap_test < 1 and done.swapped == done.wanted else ""
+        if swap.swapped and count < ENOUGH_ROWS:
+            by_share = ", or --swap-test 1" if build.options.swap_test < 1 and swap.swapped == swap.wanted else ""
             remedy = f"{ENOUGH_ROWS} are needed to compare by subset: more test rows (a larger `test`){by_share}"
             warnings.append(f"{name} test: {count} {subset} row{'s' * (count != 1)}; {remedy}")
     return warnings

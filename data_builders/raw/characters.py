@@ -43,11 +43,11 @@ def decode_all_texts(value: Any) -> tuple[Any, frozenset[str]]:
     if isinstance(value, str):
         return decode_characters(value)
     if isinstance(value, dict):
-        items, held = decode_all_texts(list(value.values()))
-        return dict(zip(value, items, strict=True)), held
+        items, kinds = decode_all_texts(list(value.values()))
+        return dict(zip(value, items, strict=True)), kinds
     if isinstance(value, list):
         parts = [decode_all_texts(item) for item in value]
-        return [item for item, _ in parts], frozenset().union(*(held for _, held in parts))
+        return [item for item, _ in parts], frozenset().union(*(kinds for _, kinds in parts))
     return value, frozenset()
 
 

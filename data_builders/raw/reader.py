@@ -295,9 +295,9 @@ class RawInput:
         for name in columns:
             if header.count(name) == 1:
                 continue
-            how, hint = "there more than once", ""
+            problem, hint = "there more than once", ""
             if name not in header:
-                how, hint = "missing", did_you_mean(name, header)
+                problem, hint = "missing", did_you_mean(name, header)
             remedy = _damaged(is_own=False)
             if self.own_spec:
                 remedy = f"name the file's own column under `columns:` in {self.own_spec}"
@@ -305,7 +305,7 @@ class RawInput:
                 if len(header) == 1:
                     remedy = self._name_delimiter(header[0]) or remedy
             names = cut(", ".join(map(repr, header)))
-            raise UserError(f"{self.path}{place}: column {name!r} is {how}; found {names}.{hint}", remedy)
+            raise UserError(f"{self.path}{place}: column {name!r} is {problem}; found {names}.{hint}", remedy)
 
     def _name_delimiter(self, header: str) -> str:
         """Return the remedy for a header without the expected delimiter; "" if it has no other, or is published."""
@@ -351,12 +351,12 @@ def _unpacked(path: Path, *, is_own: bool) -> bytes:
 
 def check_is_data(path: Path, start: bytes, *, is_own: bool = False) -> None:
     """Raise UserError if a file, which begins with `start`, is a page, an error message, an archive or UTF-16."""
-    begun = start.removeprefix(b"\xef\xbb\xbf")
-    plain = _MARKUP_COMMENTS.sub(b"", begun).lower()
+    content = start.removeprefix(b"\xef\xbb\xbf")
+    plain = _MARKUP_COMMENTS.sub(b"", content).lower()
     if (plain.startswith(b"<?xml") and b"<html" in plain) or not plain:
         plain = b"<html"  # a page in XML, or only a comment so far
     kind, remedy = next(((kind, remedy) for mark, kind, remedy in _NOT_DATA if plain.startswith(mark)), ("", ""))
-    text = begun.decode("utf-8", errors="replace")
+    text = content.decode("utf-8", errors="replace")
     # UTF-16, with or without its mark: every second byte of a text in Latin letters is zero.
     if not kind and start.count(0) * 4 > len(start):
         kind, remedy = "UTF-16 text or binary data", _AS_UTF8
@@ -389,9 +389,9 @@ def _problem_of_line(raw: bytes, text: str) -> str:
 def _lines_of_items(text: str) -> list[int]:
     """Return the line in which each item of a JSON array begins; the text must be valid JSON."""
     decoder, lines = json.JSONDecoder(parse_int=str), list[int]()
-    line, counted, at = 1, 0, text.index("[") + 1
-    while text[at := cast(re.Match[str], _BETWEEN_ITEMS.match(text, at)).end()] != "]":
-        line, counted = line + text.count("\n", counted, at), at
+    line, counted, i = 1, 0, text.index("[") + 1
+    while text[i := cast(re.Match[str], _BETWEEN_ITEMS.match(text, i)).end()] != "]":
+        line, counted = line + text.count("\n", counted, i), i
         lines.append(line)
-        _, at = decoder.raw_decode(text, at)
+        _, i = decoder.raw_decode(text, i)
     return lines

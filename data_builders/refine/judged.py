@@ -56,8 +56,8 @@ def judge_refine(
             outcomes[place] = Outcome.ALREADY_REFINED if is_refined else Outcome.NOTHING_TO_CHOOSE
     todo = [place for place in range(len(samples)) if place not in outcomes]
     texts = dict(zip(todo, _shortened([samples[place] for place in todo], judge), strict=True))
-    again = [place for place in todo if not texts[place]]
-    for place, (text, outcome) in zip(again, _chosen([samples[place] for place in again], judge), strict=True):
+    retried = [place for place in todo if not texts[place]]
+    for place, (text, outcome) in zip(retried, _chosen([samples[place] for place in retried], judge), strict=True):
         texts[place], outcomes[place] = text, outcome
     refined = list[EventSample]()
     for place, sample in enumerate(samples):

@@ -81,12 +81,12 @@ def remove_spans(context: SpannedContext, score: Score, limits: Limits) -> Kept 
     for units in _levels(context):
         while True:
             single = values([kept - unit for unit in units if unit & kept and fits(kept - unit)])
-            going = sorted((rest for rest in single if single[rest] >= best - limits.loss), key=rank)
-            if not going:
+            removable = sorted((rest for rest in single if single[rest] >= best - limits.loss), key=rank)
+            if not removable:
                 break
             # Spans that may go one by one may matter together.
-            several = values([*accumulate(going, lambda rest, other: rest & other if fits(rest & other) else rest)])
-            kept = next(rest for rest in reversed(several) if several[rest] >= best - limits.loss)
+            joint = values([*accumulate(removable, lambda rest, other: rest & other if fits(rest & other) else rest)])
+            kept = next(rest for rest in reversed(joint) if joint[rest] >= best - limits.loss)
             best = max(best, known[kept])
     return kept
 

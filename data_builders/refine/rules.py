@@ -185,7 +185,7 @@ def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, thre
         return sample.context
     scores = dict(zip(texts, scorer([list(texts.values())], [asked.query])[0], strict=True))
     stated, when = _stating_answers(asked, texts, scores), sample.relation == "temporal"
-    repeated, again = _repeated(sample.question, spans, texts)
+    repeated, repeats = _repeated(sample.question, spans, texts)
     kept = stated | repeated | _verbatim([text for key in _KEPT for text in asked.texts(key)], texts)
     if stated:
         floor = min(1, _CLAUSE_SHARE * threshold) * max(scores.values())
@@ -194,7 +194,7 @@ def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, thre
             numbers = [number for number, span in spans.items() if span.sentence == sentence]
             kept.add(max(numbers, key=lambda number: (scores[number], spans[number].kind == "main", -number)))
         kept |= {number for number in spans if when and _tells_when(texts[number])}
-        kept -= (again := again - stated)
+        kept -= (repeats := repeats - stated)
     elif everything[-1].sentence == 0 and not when:
         return sample.context  # the one sentence that the question is about
     else:
@@ -204,13 +204,13 @@ def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, thre
         calls = {number for number, spoken in short.items() if not scores[number] and predicate_place(spoken) is None}
         kept |= {number for number, span in spans.items() if span.kind not in droppable[span.sentence]} - calls
         kept |= {number for number, text in texts.items() if _tells_why(text, when=when)}
-        again = set()
-    repeated_stems = stems(" ".join(texts[number] for number in again))
+        repeats = set()
+    repeated_stems = stems(" ".join(texts[number] for number in repeats))
     kept |= _with_words(stems(asked.query) - repeated_stems, texts, scores, with_needed(everything, kept))
     kept = with_needed(everything, kept)
     for number, span in spans.items():
         follows = stated and span.kind == "phrase" and kept.issuperset(span.needs)
-        if number not in again and (follows or _links(number, texts, kept)):
+        if number not in repeats and (follows or _links(number, texts, kept)):
             kept.add(number)
     return keep_spans(sample.context, kept or set(spans), everything)
 

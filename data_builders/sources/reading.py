@@ -78,8 +78,8 @@ def join_answers(drafts: Iterable[Draft], key: Callable[[Draft], Iterable[object
     groups: dict[tuple[object, ...], list[Draft]] = {}
     for draft in drafts:
         groups.setdefault(tuple(key(draft)), []).append(draft)
-    joined = (dict.fromkeys(answer for draft in same for answer in draft.answers) for same in groups.values())
-    return [replace(same[0], answers=answers) for same, answers in zip(groups.values(), joined, strict=True)]
+    joined = (dict.fromkeys(answer for draft in group for answer in draft.answers) for group in groups.values())
+    return [replace(group[0], answers=answers) for group, answers in zip(groups.values(), joined, strict=True)]
 
 
 NO_BLANK = keep_if(
@@ -119,11 +119,11 @@ def move_share(
     """Move the rows of a drawn share of the keys from a test to training; `noun` is the plural of the key."""
     keys = list(dict.fromkeys(map(key, rows.rows)))
     drawn = set(rng.sample(keys, round(share * len(keys))))
-    taken = [row for row in rows.rows if key(row) in drawn]
-    if taken:
+    moved = [row for row in rows.rows if key(row) in drawn]
+    if moved:
         kept = [row for row in rows.rows if key(row) not in drawn]
         rows.keep(f"{noun} of the training rows", "their aligned rows are trained on (train_share)", kept, unit)
-    return taken
+    return moved
 
 
 def to_samples(raw: RawInput | Callable[[Draft], RawInput], drafts: SplitRows[Draft]) -> Samples:

@@ -107,9 +107,9 @@ def stands_alone(entity: str, text: str, titles: Collection[str] = ()) -> bool:
 
 def _name_parts(entity: str, text: str, titles: Collection[str]) -> list[bool]:
     """For each mention of the entity, whether it is part of a longer name."""
-    beside = [(before, after) for _, before, after in neighbours(entity, text)] if entity[:1].isupper() else []
-    beside = [("" if before in titles else before, after) for before, after in beside]
-    return [any(word[:1].isupper() and word.casefold() not in STOP_WORDS for word in pair) for pair in beside]
+    pairs = [(before, after) for _, before, after in neighbours(entity, text)] if entity[:1].isupper() else []
+    pairs = [("" if before in titles else before, after) for before, after in pairs]
+    return [any(word[:1].isupper() and word.casefold() not in STOP_WORDS for word in pair) for pair in pairs]
 
 
 def exchanged(text: str, replacements: Mapping[str, str]) -> str:

@@ -262,8 +262,8 @@ def _is_complement(words: list[str]) -> bool:
     """Whether the span reads "prices to rise"."""
     if "to" not in words[1:-1] or words[0] in words_of("by_reference") - {"its", "their", "his", "her"}:
         return False
-    at = words.index("to", 1)
-    return words[at + 1] in words_of("base_forms") and finite_verb(words[:at]) is None
+    i = words.index("to", 1)
+    return words[i + 1] in words_of("base_forms") and finite_verb(words[:i]) is None
 
 
 def _verb_start(words: list[str], last: str) -> Kind | None:

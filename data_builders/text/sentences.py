@@ -148,16 +148,16 @@ def chunk_spans(page: str, chunks: Iterable[str]) -> list[Span]:
     spans: list[Span] = []
     last = 0
     for text in chunks:
-        at = page.find(text, last) if text else -1
-        if at < 0:
+        place = page.find(text, last) if text else -1
+        if place < 0:
             continue
-        start = at
-        if page[last:at].strip():
-            if len(page[last:at].split()) > _LONGEST_HEADING:
-                spans.append((last, at))
+        start = place
+        if page[last:place].strip():
+            if len(page[last:place].split()) > _LONGEST_HEADING:
+                spans.append((last, place))
             else:
                 start = last
-        last = at + len(text)
+        last = place + len(text)
         spans.append((start, last))
     if page[last:].strip():
         spans.append((last, len(page)))

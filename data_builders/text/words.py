@@ -82,45 +82,45 @@ _AFTER_VERBS = words_of("determiners", "noun_cues", "by_reference", "after_verbs
 def finite_verb(words: list[str]) -> Literal["sure", "likely", "unclear"] | None:
     """Return how sure it is that the main clause has a finite verb after its first word; None if it has none."""
     relative = False
-    for at, word in enumerate(words[1:], start=1):
+    for i, word in enumerate(words[1:], start=1):
         if word in words_of("subordinators"):
             # Each clause that begins here has a verb of its own; "as" and "than" mostly begin none.
-            clauses = sum(later in words_of("subordinators") - {"as", "than"} for later in words[at:])
-            verbs = at + 1 < len(words) and words[at + 1] in words_of("base_forms", "past_forms")
+            clauses = sum(later in words_of("subordinators") - {"as", "than"} for later in words[i:])
+            verbs = i + 1 < len(words) and words[i + 1] in words_of("base_forms", "past_forms")
             certain = words_of("auxiliaries", "modals", "s_forms", "irregular_pasts")
-            return "unclear" if verbs + sum(later in certain for later in words[at:]) > clauses else None
-        if words[at - 1] in words_of("nominatives") and at > 1 and words[at - 2] not in (",", "and", "but"):
+            return "unclear" if verbs + sum(later in certain for later in words[i:]) > clauses else None
+        if words[i - 1] in words_of("nominatives") and i > 1 and words[i - 2] not in (",", "and", "but"):
             relative = True
             continue  # "the insights it is able to share"
-        has_object = at + 1 < len(words) and words[at + 1] in words_of("determiners")
-        if relative and words[at - 1].endswith("ed") and word in words_of("base_forms", "s_forms") and has_object:
+        has_object = i + 1 < len(words) and words[i + 1] in words_of("determiners")
+        if relative and words[i - 1].endswith("ed") and word in words_of("base_forms", "s_forms") and has_object:
             return "unclear"  # "the trends we have outlined | limit our view"
-        if _surely_finite(words, at):
+        if _surely_finite(words, i):
             return "sure"
-        if _likely_finite(words, at):
+        if _likely_finite(words, i):
             return "likely"
     return None
 
 
-def _surely_finite(words: list[str], at: int) -> bool:
+def _surely_finite(words: list[str], i: int) -> bool:
     """Whether a word can only be the verb of the words before it."""
-    word, previous = words[at], words[at - 1]
+    word, previous = words[i], words[i - 1]
     if (word in words_of("auxiliaries") and previous != "to") or word in words_of("modals") or word.endswith("n't"):
         return True
     if previous in ("we", "they", "you", "i"):
         return word in words_of("base_forms", "past_forms")
     # "some partners also experience growth"
-    return previous in words_of("adverbs") and at > 1 and word in words_of("base_forms", "s_forms")
+    return previous in words_of("adverbs") and i > 1 and word in words_of("base_forms", "s_forms")
 
 
-def _likely_finite(words: list[str], at: int) -> bool:
+def _likely_finite(words: list[str], i: int) -> bool:
     """Whether a word reads as the verb of the words before it: "sales fell", "a firm sells"; not "the sales"."""
-    word, previous, following = words[at], words[at - 1], words[at + 1] if at + 1 < len(words) else ""
+    word, previous, following = words[i], words[i - 1], words[i + 1] if i + 1 < len(words) else ""
     if previous in words_of("determiners", "noun_cues") or previous in ("to", ",", "and", "or", "-"):
         return False
     plural = _is_plural(previous)
     third = word in words_of("s_forms") and not plural and (not previous.endswith("ing") or word in _NEVER_NOUNS)
-    may_end = at <= 5 and words[0] not in words_of("base_forms")  # "a rival enters", not "carry greater risks"
+    may_end = i <= 5 and words[0] not in words_of("base_forms")  # "a rival enters", not "carry greater risks"
     agrees = (third and (bool(following) or may_end)) or (word in words_of("base_forms") and plural)
     past = word in words_of("past_forms") and following not in ("by", "in", "to", "with")  # else a participle
     unknown_past = word.endswith("ed") and len(word) > 4 and following in words_of("determiners") | {"and"}
@@ -145,20 +145,20 @@ def predicate_place(words: list[str]) -> int | None:
     return None
 
 
-def _is_finite(words: list[str], at: int) -> bool:
+def _is_finite(words: list[str], i: int) -> bool:
     """Whether a word can be the finite verb of the words before it."""
-    word, previous, following = words[at], words[at - 1], words[at + 1] if at + 1 < len(words) else ""
+    word, previous, following = words[i], words[i - 1], words[i + 1] if i + 1 < len(words) else ""
     if previous == "to" or previous in words_of("determiners"):
         return False
     if word in words_of("auxiliaries", "modals") or word in _CONTRACTIONS:
         return True
-    before = words[at - 2] if previous.endswith("ly") or previous in words_of("adverbs") else previous
+    before = words[i - 2] if previous.endswith("ly") or previous in words_of("adverbs") else previous
     if before in words_of("nominatives") or before == "i":
         return word in words_of("verb_forms") or word.endswith("ed")
     if previous in words_of("noun_cues", "prepositions") or word == "like":
         return False
     if word.endswith("ed") and len(word) > 4 and word not in words_of("irregular_forms"):
-        return (following not in ("by", "with", "from") and at > 1) or (before[:1].isalpha() and at <= 2)
+        return (following not in ("by", "with", "from") and i > 1) or (before[:1].isalpha() and i <= 2)
     return word in words_of("irregular_forms", "plain_forms" if _is_plural(before) else "third_forms")
 
 

@@ -77,9 +77,9 @@ def locate_suite(suite: str, data: Path | None = None) -> BenchmarkFile:
         ) from None
     built = manifest.get("suite")
     if built != suite:
-        held = f"suite {built!r}" if built else "single datasets, no suite"
+        content = f"suite {built!r}" if built else "single datasets, no suite"
         raise UserError(
-            f"suite {suite!r}: {folder} holds {held}",
+            f"suite {suite!r}: {folder} holds {content}",
             f"build it into a folder of its own (d2e data build --suite {suite} --out {DATA_ROOT / suite}), "
             "or give the folder that has it: --data DIR",
         )

@@ -163,12 +163,12 @@ def _draw(candidates: Sequence[EventSample], fmt: str, generator: random.Random)
     # Rows with distinct passages go first, as a repeated passage teaches less.
     seen = {normalise(row.context) for row in drawn}
     first: list[EventSample] = []
-    again: list[EventSample] = []
+    repeats: list[EventSample] = []
     for row in rest:
         context = normalise(row.context)
-        (again if context in seen else first).append(row)
+        (repeats if context in seen else first).append(row)
         seen.add(context)
-    drawn = [*drawn, *first, *again][:SHOTS]
+    drawn = [*drawn, *first, *repeats][:SHOTS]
     generator.shuffle(drawn)
     return drawn if len(drawn) == SHOTS else None
 

@@ -58,12 +58,12 @@ def evaluate_model(
         shown = load_demonstrations(benchmark, chosen, samples, path=options.demonstrations, seed=options.seed)
         wording = wording.in_setting(options.setting, shown.of)
     subset = f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None
-    about = {
+    facts = {
         "demonstrations": None if shown is None else f"sha256 {shown.digest()}",
         "bench": f"sha256 {rows.sha256}, {len(samples)} rows",
         "subset": subset,
     }
-    task = row_task(chosen, wording, config, about)
+    task = row_task(chosen, wording, config, facts)
     variants = (options.setting, config.form, options.answer)
     name = "-".join([benchmark.name, *(part for part in variants if part not in ("zero_shot", "chat", "generate"))])
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
@@ -74,8 +74,8 @@ def evaluate_model(
     return evaluated.processes.broadcast_from_main(lambda: evaluation.score(record))
 
 
-def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, about: dict[str, Any]) -> SampleTask:
-    """The task of `d2e eval` and `d2e predict`; `about` says which rows they are.
+def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, facts: dict[str, Any]) -> SampleTask:
+    """The task of `d2e eval` and `d2e predict`; `facts` say which rows they are.
 
     UserError for an unknown `--decoder`, or one that contrasts while no sample has a context.
     """
@@ -106,7 +106,7 @@ def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, about
         about={
             "setting": options.setting,
             "prompt_set": f"{wording.name}, sha256 {wording.digest()}",
-            **about,
+            **facts,
         },
     )
 
@@ -138,10 +138,10 @@ class RowEvaluation:
                 f"{rows.without_options} of {len(rows.all)} rows ask for free text (qa) and are left out, as they "
                 "have no options to score"
             )
-        several = sum(len(sample.answers) > 1 for sample in rows.chosen)
-        if self.task.likelihood and several:
+        count = sum(len(sample.answers) > 1 for sample in rows.chosen)
+        if self.task.likelihood and count:
             warn(
-                f"{several} of {chosen} samples have several correct options (mcq); the answer is the likeliest "
+                f"{count} of {chosen} samples have several correct options (mcq); the answer is the likeliest "
                 "option, and acc is whether it is one of them"
             )
         if self.empty_contexts and evaluated.config.decoding.needs_imagined:

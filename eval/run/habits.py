@@ -165,8 +165,8 @@ class ClosedBook:
             return []
         evaluated, processes = self._evaluated, self._evaluated.processes
         decoding = replace(evaluated.config.decoding, **draw)
-        how: Any = {"likelihood": likelihood, "without_context": True}
-        task = sample_task(samples, wording, decoding, **how)
+        options: Any = {"likelihood": likelihood, "without_context": True}
+        task = sample_task(samples, wording, decoding, **options)
         digests = []
         for sample, chat in zip(samples, task.conversations, strict=True):
             responses = [wording.response(sample.model_copy(update={"answers": [text]})) for text in chat.options]
@@ -178,9 +178,9 @@ class ClosedBook:
         missing = {digest: sample for digest, sample in zip(digests, samples, strict=True) if digest not in kept}
         if missing:
             names = list(missing)
-            new = sample_task(list(missing.values()), wording, decoding, **how)
-            about = {"prompts": f"sha256 {_digest(names)}"}
-            left = _ClosedBookTask(**{**vars(new), "name": self.model, "about": about}, digests=names)
+            new = sample_task(list(missing.values()), wording, decoding, **options)
+            facts = {"prompts": f"sha256 {_digest(names)}"}
+            left = _ClosedBookTask(**{**vars(new), "name": self.model, "about": facts}, digests=names)
             finished = run_pass(left, PassFiles(folder, _digest(names)[:16]), evaluated)
             kept |= dict(zip(names, finished.answers, strict=True))
         return [kept[digest] for digest in digests]

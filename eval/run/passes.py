@@ -74,8 +74,8 @@ def run_pass(task: Task, files: PassFiles, model: EvaluatedModel) -> FinishedPas
     processes, options, count = model.processes, model.config.options, len(task.conversations)
 
     def look_back() -> tuple[Fingerprint, Earlier]:
-        now, how = fingerprint_of(task, model.identity, model.config), (options.overwrite, options.accept_edited)
-        return now, find_earlier(files, now, task.keys, *how)
+        now, flags = fingerprint_of(task, model.identity, model.config), (options.overwrite, options.accept_edited)
+        return now, find_earlier(files, now, task.keys, *flags)
 
     with file_lock(
         files.folder, "another evaluation", "wait for its end, or choose another --out", processes.broadcast_from_main

@@ -54,13 +54,13 @@ class Processes:
 
 def join_processes(engine: str) -> Processes:
     """The processes of an evaluation with this engine; a single one needs neither torch nor accelerate for it."""
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if engine == "transformers" and several:
+    launched = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if engine == "transformers" and launched:
         from d2e_sft.util.distributed import process_state
 
         state = process_state(patience=_PATIENCE)
         return Processes(state, state.process_index, state.num_processes)
-    if several:
+    if launched:
         option = "--tensor-parallel N" if engine == "vllm" else "--concurrency N"
         raise UserError(
             f"--engine {engine} on {os.environ['WORLD_SIZE']} processes: expected one, as it shares its work itself",
@@ -81,6 +81,6 @@ def share(
     members: dict[Hashable, list[int]] = {}
     for place in sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True):
         members.setdefault(groups[place], []).append(place)
-    batches = [order[at : at + together] for order in members.values() for at in range(0, len(order), together)]
+    batches = [order[i : i + together] for order in members.values() for i in range(0, len(order), together)]
     left = [[place for place in batch if place not in done] for batch in batches]
     return [place for batch in list(filter(None, left))[processes.index :: processes.count] for place in batch]

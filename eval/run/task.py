@@ -88,8 +88,8 @@ class Task:
 
     @property
     def title(self) -> str:
-        how = f"α={self.decoding.alpha:g}" if self.decoding.decoder == "d2e" else self.decoding.decoder
-        view = "without context" if self.without_context else how
+        decoder = f"α={self.decoding.alpha:g}" if self.decoding.decoder == "d2e" else self.decoding.decoder
+        view = "without context" if self.without_context else decoder
         return ", ".join(part for part in (self.name, "options" if self.likelihood else "", view) if part)
 
     @property

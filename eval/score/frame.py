@@ -117,8 +117,8 @@ def by_group(samples: DataFrame) -> DataFrame:
     All samples are left out if there is one group, and the average of a relation with one group.
     """
     keys = pd.Series(list(zip(samples.dataset, samples.relation, samples.format, strict=True)), index=samples.index)
-    several = keys.groupby(samples.relation).transform("nunique") > 1
-    averages = samples.assign(dataset=AVERAGE, format="–", stratum=keys)[several]
+    has_several = keys.groupby(samples.relation).transform("nunique") > 1
+    averages = samples.assign(dataset=AVERAGE, format="–", stratum=keys)[has_several]
     overall = [samples.assign(dataset=ALL, relation=ALL, format=ALL, stratum=0)] if keys.nunique() > 1 else []
     return pd.concat([*overall, averages, samples.assign(stratum=0)])[["row", *GROUP, "stratum"]]
 
@@ -202,10 +202,10 @@ def means(
     """
     rows = []
     for names, size, signs, strata in _split(frame, groups, [*measures, *plain]):
-        held = [(values, sign) for values, sign in zip(_defined(strata), signs, strict=True) if values.size]
-        if not held:
+        defined = [(values, sign) for values, sign in zip(_defined(strata), signs, strict=True) if values.size]
+        if not defined:
             continue
-        values, weights = [v for v, _ in held], np.array([sign for _, sign in held]) / len(held)
+        values, weights = [v for v, _ in defined], np.array([sign for _, sign in defined]) / len(defined)
         weights *= 2 if weights.min() < 0 else 1
         n = sum(v.size for v in values)
         if names[-2] in plain:

@@ -79,7 +79,7 @@ def write_measures(measures: Sequence[Measure], folder: Path) -> None:
 def read_measures(folder: Path) -> list[Measure]:
     """Read the measures of a folder of results; UserError if the file is missing or damaged."""
     path = folder / MEASURES_FILE
-    again = "the same d2e eval writes it again from the answers that it kept, without decoding"
+    remedy = "the same d2e eval writes it again from the answers that it kept, without decoding"
     if not path.is_file():
-        raise UserError(f"{folder}: has scores, but no {MEASURES_FILE}, which holds them item by item", again)
-    return read_json_as(list[Measure], path, "a list of measures", again)
+        raise UserError(f"{folder}: has scores, but no {MEASURES_FILE}, which holds them item by item", remedy)
+    return read_json_as(list[Measure], path, "a list of measures", remedy)

@@ -88,16 +88,16 @@ def score_answer(
 
 def score_events(answer: str, gold: Sequence[str], triggers: Sequence[str]) -> EventScores:
     """Score an extracted answer against all gold events; without triggers, event F1 and HIT@1 are 0."""
-    named = [part.strip() for part in answer.split(";")]
-    hits = sum(any(trigger in event for event in named) for trigger in triggers)
-    holding = [any(trigger in event for trigger in triggers) for event in named]
-    predicted, expected = _tokens(named), _tokens(gold)
+    events = [part.strip() for part in answer.split(";")]
+    hits = sum(any(trigger in event for event in events) for trigger in triggers)
+    holding = [any(trigger in event for trigger in triggers) for event in events]
+    predicted, expected = _tokens(events), _tokens(gold)
     shared = (predicted & expected).total()
     return EventScores(
         token_f1=_f1(shared / expected.total(), shared / predicted.total()) if predicted and expected else 0.0,
-        event_f1=_f1(hits / len(triggers), sum(holding) / len(named)) if triggers else 0.0,
+        event_f1=_f1(hits / len(triggers), sum(holding) / len(events)) if triggers else 0.0,
         hit_at_1=float(holding[0]),
-        exact_match=float(set(named) == set(gold)),
+        exact_match=float(set(events) == set(gold)),
     )
 
 

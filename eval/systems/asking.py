@@ -75,7 +75,7 @@ def macros(name: str, **values: Any) -> dict[str, Callable[..., str]]:
     module = _PROMPTS.get_template(f"{name}.jinja").make_module(values)
 
     def of(macro: Callable[..., str]) -> Callable[..., str]:
-        return lambda *about: macro(*about).removesuffix("\n")
+        return lambda *args: macro(*args).removesuffix("\n")
 
     return {key: of(macro) for key, macro in vars(module).items() if callable(macro)}
 
@@ -170,8 +170,8 @@ class Asker:
         limit = self.config.max_samples
         chosen = "all" if limit is None else f"--max-samples {limit} --seed {options.seed}"
         # Also how the prompts were chosen, because another subset may be the same prompts.
-        about = {"prompts": f"sha256 {_digest(task)}", "asked": f"{len(task.keys):,} prompts ({chosen})"}
-        finished = run_pass(replace(task, about=about), PassFiles(self.folder, task.name), self.evaluated)
+        facts = {"prompts": f"sha256 {_digest(task)}", "asked": f"{len(task.keys):,} prompts ({chosen})"}
+        finished = run_pass(replace(task, about=facts), PassFiles(self.folder, task.name), self.evaluated)
         self.records[task.name] = finished.record
         return [task.scored(answer)["output"] for answer in finished.answers]
 
@@ -251,9 +251,9 @@ def ask_by_turns(
     """
     replies: dict[Key, list[str]] = {key: [] for key in counts}
     for turn in range(max(counts.values(), default=0)):
-        going = [key for key, count in counts.items() if turn < count]
-        chats = [conversation(key, replies[key]) for key in going]
+        keys = [key for key, count in counts.items() if turn < count]
+        chats = [conversation(key, replies[key]) for key in keys]
         outputs = asker.ask(pass_name.format(turn + 1), chats, **options)
-        for key, output in zip(going, outputs, strict=True):
+        for key, output in zip(keys, outputs, strict=True):
             replies[key].append(read(output))
     return replies

@@ -187,8 +187,8 @@ class Benchmark(Generic[Gold, Answers]):
 
 def parse_options(options: type[BenchmarkOptions], settings: Sequence[str], name: str) -> BenchmarkOptions:
     """Read `NAME=VALUE` texts as a benchmark's options; UserError for a text, option or value that does not fit."""
-    about = {option: field.description for option, field in options.model_fields.items()}
-    defaults = (f"{o}={value}" + f" ({about[o]})" * bool(about[o]) for o, value in options.defaults().items())
+    help_of = {option: field.description for option, field in options.model_fields.items()}
+    defaults = (f"{o}={value}" + f" ({help_of[o]})" * bool(help_of[o]) for o, value in options.defaults().items())
     remedy = f"options of {name} and their defaults: {'; '.join(defaults)}"
     if not options.model_fields:
         remedy = f"{name} has no options here"
@@ -198,8 +198,8 @@ def parse_options(options: type[BenchmarkOptions], settings: Sequence[str], name
         if not equals or not option:
             raise UserError(f"--set {text}: expected NAME=VALUE", remedy)
         if option not in options.model_fields:
-            near = did_you_mean(option, options.model_fields)
-            raise UserError(f"--set {text}: {name} has no option {option!r}.{near}", remedy)
+            hint = did_you_mean(option, options.model_fields)
+            raise UserError(f"--set {text}: {name} has no option {option!r}.{hint}", remedy)
         if option in values:
             raise UserError(f"--set {text}: {option} is given twice", "give it once")
         values[option] = value

@@ -138,14 +138,14 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
         if isinstance(options, LabelScoreOptions):
             scores["missing"] = missing = len(gold) - len(questions)
             notes = [f"{missing} questions have no answer and are left out"] if missing else []
-        about = digest({question.id: question.answer for question in questions})
+        sha = digest({question.id: question.answer for question in questions})
         measures = [
             measure
             for name, group in {
                 "": questions,
                 **{f", {name}": group for name, group in self.groups(questions).items()},
             }.items()
-            for measure in shares(f"accuracy{name}", "questions", about, {q.id: float(right[q.id]) for q in group})
+            for measure in shares(f"accuracy{name}", "questions", sha, {q.id: float(right[q.id]) for q in group})
         ]
         title = f"{self.title.partition(' (')[0]}, {answers.title}"
         return BenchmarkResult(scores, self.tables(scores, title, notes), measures=measures)

@@ -85,8 +85,8 @@ def _decoded(text: str, place: str, remedy: str = _DAMAGED) -> Any:
     try:
         return load_json(text)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}: {error.msg}; the text begins with {text[:60]!r}"
-        raise UserError(f"{place}: not JSON ({where})", remedy) from None
+        problem = f"line {error.lineno}, column {error.colno}: {error.msg}; the text begins with {text[:60]!r}"
+        raise UserError(f"{place}: not JSON ({problem})", remedy) from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not sound JSON ({error})", remedy) from None
 

@@ -26,15 +26,15 @@ _NOT_THE_MODEL = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin
 def base_of_adapter(folder: Path) -> str | None:
     """Return the model that an adapter folder belongs to, or None if the folder is no adapter."""
     base = _named_base(folder)
-    seen, at = {folder.resolve()}, base
-    while at is not None and Path(at).is_dir():
-        if Path(at).resolve() in seen:
+    seen, current = {folder.resolve()}, base
+    while current is not None and Path(current).is_dir():
+        if Path(current).resolve() in seen:
             raise UserError(
                 f"{folder / ADAPTER_CONFIG}: base_model_name_or_path leads back to the adapter; expected its base",
                 remedy="name the model that the adapter was trained on",
             )
-        seen.add(Path(at).resolve())
-        at = _named_base(Path(at))
+        seen.add(Path(current).resolve())
+        current = _named_base(Path(current))
     return base
 
 

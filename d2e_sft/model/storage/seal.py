@@ -97,9 +97,9 @@ def damage(folder: Path, *, cached: bool) -> str | None:
         if path.stat().st_size != file_sum.bytes:
             return f"{name} has {path.stat().st_size:,} bytes; expected {file_sum.bytes:,}"
     sums = _sums([folder / name for name in expected], cached=cached)
-    for (name, file_sum), now in zip(expected.items(), sums, strict=True):
-        if now != file_sum:
-            return f"{name} {_difference(file_sum, now)}"
+    for (name, file_sum), actual in zip(expected.items(), sums, strict=True):
+        if actual != file_sum:
+            return f"{name} {_difference(file_sum, actual)}"
     return None
 
 

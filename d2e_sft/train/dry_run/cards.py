@@ -53,9 +53,9 @@ class Where:
 
     def __post_init__(self) -> None:
         if self.gpu not in (None, *CARDS):
-            near = [card for card in CARDS if card.startswith(str(self.gpu))] or CARDS
+            cards = [card for card in CARDS if card.startswith(str(self.gpu))] or CARDS
             raise UserError(
-                f"--gpu {self.gpu}: no such card.{did_you_mean(str(self.gpu), near)}",
+                f"--gpu {self.gpu}: no such card.{did_you_mean(str(self.gpu), cards)}",
                 f"choose one of {', '.join(CARDS)}",
             )
 

@@ -69,11 +69,11 @@ def dry_run(
 def _model_lines(plan: Plan) -> list[str]:
     where, model = plan.where, plan.loaded.model
     size = sum(parameter.numel() for parameter in model.parameters())
-    how = "estimated by word lengths; --tokenizer NAME counts them"
+    method = "estimated by word lengths; --tokenizer NAME counts them"
     if where.tokenizer is not None:
-        how = f"counted by the tokenizer of {where.tokenizer}"
+        method = f"counted by the tokenizer of {where.tokenizer}"
     tokens = per_word(plan.loaded.tokenizer, plan.training.samples)
-    return [f"the shape of {where.like}: {size:,} parameters", f"{tokens:.2f} tokens per word, {how}"]
+    return [f"the shape of {where.like}: {size:,} parameters", f"{tokens:.2f} tokens per word, {method}"]
 
 
 def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
@@ -94,11 +94,11 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
 def _sample_lines(plan: Plan) -> list[str]:
     """Three samples, and how many rows have another wording than the recipe names."""
     samples, kept, lines = plan.training.samples, plan.training.kept, list[str]()
-    named = load_prompt_set(plan.recipe.data.prompt_set, plan.recipe.data.form)
-    neutral = sum(sample.format != "chat" and named.set_for(sample) is not named for sample in samples)
+    recipe_set = load_prompt_set(plan.recipe.data.prompt_set, plan.recipe.data.form)
+    neutral = sum(sample.format != "chat" and recipe_set.set_for(sample) is not recipe_set for sample in samples)
     if neutral:
-        of = f"{neutral:,} of {len(samples):,} rows, which are not about events"
-        lines.append(f"wording: the prompt set {NEUTRAL} instead of {DEFAULT} in {of}")
+        share = f"{neutral:,} of {len(samples):,} rows, which are not about events"
+        lines.append(f"wording: the prompt set {NEUTRAL} instead of {DEFAULT} in {share}")
     by_length = sorted(range(len(kept)), key=lambda i: kept[i].longest)
     for title, i in (("first", 0), ("of middle length", by_length[len(kept) // 2]), ("longest", by_length[-1])):
         lines += [*render_example(title, samples[i], kept[i], plan.loaded.tokenizer), ""]
@@ -219,10 +219,10 @@ def _of_this_machine(plan: Plan) -> tuple[list[str], list[str]]:
 def _memory_lines(plan: Plan, speed: Speed | None) -> list[str]:
     on_cpu, optim = usable_device().type == "cpu", plan.recipe.train.optim
     if plan.where.launcher is None and speed is not None and speed.peak is not None:
-        of = "growth of this process, with its weights" if on_cpu else "of torch's allocator"
+        source = "growth of this process, with its weights" if on_cpu else "of torch's allocator"
         moments = "" if "adamw_torch" in optim else f"; with AdamW's moments, not those of {optim}"
         return [
-            f"{'at the peak':<16}{gibibytes(speed.peak):>12}  measured: {of}, on {_device_name()}, 1 process",
+            f"{'at the peak':<16}{gibibytes(speed.peak):>12}  measured: {source}, on {_device_name()}, 1 process",
             f"over some micro-batches, an optimiser step and the heaviest micro-batch{moments}",
             _heaviest_line(plan),
         ]
@@ -232,8 +232,8 @@ def _memory_lines(plan: Plan, speed: Speed | None) -> list[str]:
     except _CANNOT as error:
         return [_not_estimated(plan, error)]
     if plan.where.launcher is not None:
-        several = accumulation > 1
-        memory, on_host = on_each_device(memory, plan.where.launcher, plan.steps.processes, accumulates=several)
+        accumulates = accumulation > 1
+        memory, on_host = on_each_device(memory, plan.where.launcher, plan.steps.processes, accumulates=accumulates)
     lines = [f"{name:<16}{gibibytes(getattr(memory, part)):>12}" for name, part in PARTS.items()]
     lines.append(f"{'at the peak':<16}{gibibytes(memory.total):>12}  estimated, on {_device_name()}")
     if on_host:
@@ -253,11 +253,11 @@ def _time_lines(plan: Plan, speed: Speed | None) -> list[str]:
     if speed is None:
         return [f"not measured: a micro-batch does not fit {_device_name()}"]
     threads, on_cpu = torch.get_num_threads(), usable_device().type == "cpu"
-    where = f"{_device_name()}, {threads} processor{'s' * (threads > 1)}" if on_cpu else _device_name()
+    device = f"{_device_name()}, {threads} processor{'s' * (threads > 1)}" if on_cpu else _device_name()
     lines = [
         f"{hours(speed.of_run(plan.steps, plan.cut))} in all, without loading and saving",
         f"a micro-batch {speed.per_micro_batch:.2f} s, the optimiser's step {speed.per_step:.2f} s",
-        f"measured on this machine ({where}), 1 process, over {speed.micro_batches} micro-batches",
+        f"measured on this machine ({device}), 1 process, over {speed.micro_batches} micro-batches",
     ]
     if on_cpu:
         lines.append("this is processor time: the run takes longer while other programs use the processors")

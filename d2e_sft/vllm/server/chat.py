@@ -47,8 +47,8 @@ def add_chat_route(app: FastAPI, prompt_set: PromptSet, options: ServeOptions) -
         system = options.system_of(prompt_set, request.format or options.format)
         body = {**sent, "messages": with_system(sent["messages"], system)}
         if request.context is None:
-            same = body["messages"] is sent["messages"]
-            return await create_chat_completion(request if same else _plain(body, body["messages"]), raw_request)
+            unchanged = body["messages"] is sent["messages"]
+            return await create_chat_completion(request if unchanged else _plain(body, body["messages"]), raw_request)
         with _as_vllms():
             original, reason = with_context(body["messages"], request, chosen, prompt_set, options.format)
         if reason is not None:

@@ -116,20 +116,20 @@ class PairingEngine:
             rows = progress.submission(stream=True)
         except UserError as error:
             raise GenerationError(error.one_line) from None
-        again = progress.submissions > 1
-        if again and self.engine.vllm_config.scheduler_config.policy == "priority":
+        resubmitted = progress.submissions > 1
+        if resubmitted and self.engine.vllm_config.scheduler_config.policy == "priority":
             options = {**options, "priority": options.get("priority", 0) - 1}
         reports: Reports = asyncio.Queue()
         pumps: list[asyncio.Task[None]] = []
         try:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as stack:
                 hold = progress.fruitless > _FREE_SUBMISSIONS
                 if hold:
-                    await held.enter_async_context(self._held())
+                    await stack.enter_async_context(self._held())
                 for view, prompt, parameters in rows:
                     name = f"{request_id}-{view}-{progress.submissions}"
                     # A pair that is being answered waits for room; a held engine never gets any.
-                    before_waiting = held.aclose if again else None
+                    before_waiting = stack.aclose if resubmitted else None
                     outputs = self._outputs(prompt, parameters, name, options, before_waiting)
                     pumps.append(asyncio.create_task(_pump(view, outputs, reports)))
                 await asyncio.sleep(_ARRIVAL if hold else 0)

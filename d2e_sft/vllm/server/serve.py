@@ -40,7 +40,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
 
     parser = make_arg_parser(FlexibleArgumentParser(prog="d2e serve"))
     passed_on = list(options.engine_arguments)
-    named = any(argument.split("=")[0] == "--served-model-name" for argument in passed_on)
+    has_name = any(argument.split("=")[0] == "--served-model-name" for argument in passed_on)
     arguments: Namespace = parser.parse_args(
         [
             f"--model={model_folder(model)}",
@@ -48,7 +48,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
             f"--port={options.port}",
             # Parted pairs go first, while the cache holds their prompts.
             "--scheduling-policy=priority",
-            *([] if named else ["--served-model-name", *(options.served_model_name or (model,))]),
+            *([] if has_name else ["--served-model-name", *(options.served_model_name or (model,))]),
             *(f"--logits-processors={plugin}" for plugin in unregistered_plugin()),
             *passed_on,
         ]
@@ -124,7 +124,7 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
         options = replace(options, system="")
     add_chat_route(app, wording, options)
     # vLLM's app has already built its middleware, so ours wraps it. The key is checked before a body is read.
-    around: Any = QueueLimit(BodyCheck(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
-    keyed = AuthenticationMiddleware(around, [options.api_key]) if options.api_key else around
+    limited: Any = QueueLimit(BodyCheck(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
+    keyed = AuthenticationMiddleware(limited, [options.api_key]) if options.api_key else limited
     app.middleware_stack = PageCheck(keyed, options)
     return app

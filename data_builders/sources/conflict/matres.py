@@ -126,22 +126,22 @@ def _draft(row: _Row, places: _Places, *, exchanged: bool) -> Draft:
     )
 
 
-def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -> tuple[_Span, _Span] | None:
-    """Return the events' spans: the occurrences nearest to `near`, in characters, with the first before the second.
+def find_events(text: str, events: tuple[str, str], expected: tuple[float, float]) -> tuple[_Span, _Span] | None:
+    """Return the events' spans: the occurrences nearest to `expected` (characters), the first before the second.
 
     An event may be the beginning of a word; its span is the whole word. None if no occurrences are in this order.
     """
     firsts, seconds = (_occurrences(text, event) for event in events)
     nearest = list(seconds)  # for each place, the nearest to the expected one among it and all later places
     for index in reversed(range(len(seconds) - 1)):
-        if abs(nearest[index + 1] - near[1]) < abs(seconds[index] - near[1]):
+        if abs(nearest[index + 1] - expected[1]) < abs(seconds[index] - expected[1]):
             nearest[index] = nearest[index + 1]
     # Of two equally near, the first counts. A long text has too many pairs to look at each.
-    pairs = [(at, nearest[behind]) for at in firsts if (behind := bisect_right(seconds, at)) < len(seconds)]
+    pairs = [(start, nearest[behind]) for start in firsts if (behind := bisect_right(seconds, start)) < len(seconds)]
     if not pairs:
         return None
-    best = min(pairs, key=lambda pair: abs(pair[0] - near[0]) + abs(pair[1] - near[1]))
-    first, second = ((at, _word_end(text, at + len(event))) for at, event in zip(best, events, strict=True))
+    best = min(pairs, key=lambda pair: abs(pair[0] - expected[0]) + abs(pair[1] - expected[1]))
+    first, second = ((start, _word_end(text, start + len(event))) for start, event in zip(best, events, strict=True))
     return first, second
 
 
@@ -182,13 +182,13 @@ def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
         return {place + 1 for place in derived_table(raw, "conflict_rows", prior)}
     following, names, numbers = iter(rows), ("text", "e1", "e2", "labels"), set()
     for row in raw.json_items():  # in the order of the rows
-        same = next((later for later in following if all(later.get(name) == row.get(name) for name in names)), None)
-        if same is None:
+        match = next((later for later in following if all(later.get(name) == row.get(name) for name in names)), None)
+        if match is None:
             raise UserError(
                 f"{raw.path}, item {row.number}: equals none of the following rows of {job.files['dev'].path}",
                 remedy="take both files from the same release",
             )
-        numbers.add(same.number)
+        numbers.add(match.number)
     return numbers
 
 

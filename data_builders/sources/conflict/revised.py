@@ -94,8 +94,8 @@ def _draft(row: KreSquadRow, max_words: int) -> Draft:
     answer, page, question_stems, sentences = row.answer, row.context, stems(row.question), sentence_spans(row.context)
 
     def asks_for(span: tuple[int, int]) -> int:
-        around = next((page[start:end] for start, end in sentences if start <= span[0] < end), "")
-        return len(question_stems & stems(around))
+        sentence = next((page[start:end] for start, end in sentences if start <= span[0] < end), "")
+        return len(question_stems & stems(sentence))
 
     spans = mentions.spans(answer, page)
     context = excerpt(page, [], max(spans, key=asks_for), max_words) if spans else None

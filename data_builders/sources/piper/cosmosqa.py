@@ -107,12 +107,12 @@ def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
         right.setdefault(fingerprint(instance.context or ""), set()).update(map(fingerprint, instance.answers))
     rows = []
     for instance in instances:
-        taken = set(right[fingerprint(instance.context or "")])
+        excluded = set(right[fingerprint(instance.context or "")])
         options: list[str] = []
         while len(options) < _OPTIONS - 1:
             answer = rng.choice(pool)
-            if fingerprint(answer) not in taken:
-                taken.add(fingerprint(answer))
+            if fingerprint(answer) not in excluded:
+                excluded.add(fingerprint(answer))
                 options.append(answer)
         answer = next(iter(instance.answers))
         options.insert(rng.randrange(_OPTIONS), answer)

@@ -104,7 +104,7 @@ def _annotated_pairs(row: _Annotated) -> Iterator[_Pair]:
             if not place[0] <= place[1] <= len(row.info) + 1:  # a published span ends one behind its passage
                 expected = f"a place in a passage of {len(row.info):,} characters"
                 raise BadRowError.at(f"labelData.{position}", place, expected)
-        sides = ([(row.info[at:end], at) for at, end in places] for places in (label.reason, label.result))
+        sides = ([(row.info[start:end], start) for start, end in places] for places in (label.reason, label.result))
         yield _pair(row.number, f"{row.number}.{position}", row.info, label.type, *sides)
 
 

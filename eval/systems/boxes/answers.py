@@ -64,10 +64,10 @@ def right(prediction: str | None, gold: str) -> bool:
     if not expected or predicted in ("nothing", "empty"):
         return not expected and predicted in ("nothing", "empty")
     parts = re.split(r"[,;]|\band\b|&", predicted)
-    named = {_key(_ARTICLES.sub("", part.strip(" .\"'"), count=1)) for part in parts}
+    names = {_key(_ARTICLES.sub("", part.strip(" .\"'"), count=1)) for part in parts}
     # Without the blank, `thecup` is `the cup`; but a thing may begin with these letters, too.
     return {
-        thing[3:] if thing.startswith("the") and thing not in expected else thing for thing in named - {""}
+        thing[3:] if thing.startswith("the") and thing not in expected else thing for thing in names - {""}
     } == expected
 
 

@@ -141,8 +141,8 @@ def prompt_about(
             box = solved["boxes"][example["asked"]]
             statement = f"{box} contains {read_all(statement, [box])[0]}."
         shown.append((example["description"], box, statement))
-    about: dict[str, Any] = {"form": form, "whole": whole, "shown": shown, "question": question}
-    return conversation("boxes", f"line {question.line}", "boxes/prompts", **about)
+    values: dict[str, Any] = {"form": form, "whole": whole, "shown": shown, "question": question}
+    return conversation("boxes", f"line {question.line}", "boxes/prompts", **values)
 
 
 def as_sample(question: BoxQuestion) -> EventSample:

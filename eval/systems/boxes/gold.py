@@ -134,12 +134,12 @@ def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[
     return questions
 
 
-def _only(where: Path, split: str, files: Sequence[P]) -> P:
+def _only(folder: Path, split: str, files: Sequence[P]) -> P:
     if len(files) == 1:
         return files[0]
     names = f"several: {', '.join(map(str, files))}" if files else "none"
     raise UserError(
-        f"{where}: expected one file of Boxes whose name begins with {split!r}; found {names}",
+        f"{folder}: expected one file of Boxes whose name begins with {split!r}; found {names}",
         remedy="name the file itself (--data FILE) or more of it (--set split=FOLDER/test); d2e data boxes makes one",
     )
 

@@ -157,12 +157,12 @@ def candidates(question: BoxQuestion) -> list[str]:
     A noun without modifier stands for all things of the description that have one.
     """
     operations = question.description.removesuffix(".").split(". ")[1:]
-    named = _things(". ".join(mentions([*clauses(question.description), *operations], question.box)))
+    things = _things(". ".join(mentions([*clauses(question.description), *operations], question.box)))
     full: dict[str, list[str]] = {}
     for thing in _things(question.description):
         if " " in thing:
             full.setdefault(thing.split()[-1], []).append(thing)
-    return list(dict.fromkeys(name for thing in named for name in full.get(thing, [thing])))
+    return list(dict.fromkeys(name for thing in things for name in full.get(thing, [thing])))
 
 
 def _things(text: str) -> list[str]:

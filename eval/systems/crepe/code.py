@@ -66,11 +66,11 @@ class Outline(NamedTuple):
     events: Sequence[str]
 
     @classmethod
-    def views(cls, about: CrepeProcedure | Demonstration) -> "tuple[Outline, Outline]":
+    def views(cls, procedure: CrepeProcedure | Demonstration) -> "tuple[Outline, Outline]":
         """Return the procedure as it is, and in the imagined view, where steps have only numbers."""
-        events = [event if isinstance(event, str) else event.event for event in about.events]
-        numbers = [f"Step {number}." for number in range(1, len(about.steps) + 1)]
-        return cls(about.goal, about.steps, events), cls(about.goal, numbers, events)
+        events = [event if isinstance(event, str) else event.event for event in procedure.events]
+        numbers = [f"Step {number}." for number in range(1, len(procedure.steps) + 1)]
+        return cls(procedure.goal, procedure.steps, events), cls(procedure.goal, numbers, events)
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     }
 
 
-def _given_turns(about: Outline, states: Sequence[Sequence[EntityChange]]) -> list[str]:
+def _given_turns(outline: Outline, states: Sequence[Sequence[EntityChange]]) -> list[str]:
     """Return the code up to each step's events; the first part has the class and all its objects."""
-    return [_CODE["given"](about, states, place, _STYLE) for place in range(len(about.steps))]
+    return [_CODE["given"](outline, states, place, _STYLE) for place in range(len(outline.steps))]
 
 
 def ask_flat(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
@@ -191,10 +191,10 @@ def ask_two_steps(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
     """Ask for the preconditions of all events, then for the step functions of each procedure."""
     texts, solved, completed = WORDING["code_two_step"], [], []
     for shown in request.demonstrations:
-        about, event = Outline.views(shown)[0], shown.events[0]
-        solved.append((_CODE["asked"](about, event.event, _STYLE), _CODE["preconditions"](shown, event, _STYLE)))
+        outline, event = Outline.views(shown)[0], shown.events[0]
+        solved.append((_CODE["asked"](outline, event.event, _STYLE), _CODE["preconditions"](shown, event, _STYLE)))
         states = {(event.entity, event.attribute): event.holds for event in shown.events}
-        completed.append((_opened(about, states), _CODE["completed"](shown, states, _STYLE)))
+        completed.append((_opened(outline, states), _CODE["completed"](shown, states, _STYLE)))
     turns = by_event(
         request,
         lambda procedure, event: [
@@ -218,9 +218,9 @@ def most_frequent(reply: str) -> State | None:
     return states[folded.index(Counter(folded).most_common(1)[0][0])] if states else None
 
 
-def _opened(about: Outline, bank: Iterable[State]) -> str:
+def _opened(outline: Outline, bank: Iterable[State]) -> str:
     """Return the class down to the objects of the bank, each with its attributes."""
     attributes: dict[str, dict[str, None]] = {}
     for entity, attribute in bank:
         attributes.setdefault(entity, {})[attribute] = None
-    return _CODE["opened"](about, attributes, _STYLE)
+    return _CODE["opened"](outline, attributes, _STYLE)

@@ -249,14 +249,14 @@ def _asked(request: Request, steps: Sequence[str]) -> list[tuple[int, str]]:
     return [(step, way) for step in range(first, len(steps) + 1) for way in request.ways]
 
 
-def _turns(request: Request, about: CrepeProcedure | Demonstration, event: str) -> list[CrepeTurn]:
+def _turns(request: Request, source: CrepeProcedure | Demonstration, event: str) -> list[CrepeTurn]:
     """Return the questions about an event; those of a demonstration have no follow-ups."""
-    solved, questions = isinstance(about, Demonstration), _asked(request, about.steps)
-    changes = about.entity_changes if isinstance(about, Demonstration) else request.states.get(about.id)
+    solved, questions = isinstance(source, Demonstration), _asked(request, source.steps)
+    changes = source.entity_changes if isinstance(source, Demonstration) else request.states.get(source.id)
     changes = changes if request.entities == "gold" else None
     follow_up = request.prompt == "self_ask" and not request.independent
-    noted = about.steps if follow_up or changes is None else list(map(_noted, about.steps, changes))
-    fields = {"goal": about.goal, "event": event, "clause": clause(event), "steps": noted}
+    noted = source.steps if follow_up or changes is None else list(map(_noted, source.steps, changes))
+    fields = {"goal": source.goal, "event": event, "clause": clause(event), "steps": noted}
     turns = []
     for step, way in questions:
         now = {"before": " ".join(noted[: max(step - 1, 0)]), "done": " ".join(noted[:step])}

@@ -327,11 +327,11 @@ def score_by_interest(labels: InterestLabels, pairs: Pairs, outputs: Sequence[Cr
     far; without outputs there is no such count. Pairs of events without `labels` are counted as unlabelled.
     """
     blocks = {procedure.id: procedure.blocks for procedure in outputs}
-    about = list(zip(pairs.rows.id, pairs.rows.event, strict=True))
+    keys = list(zip(pairs.rows.id, pairs.rows.event, strict=True))
     groups: dict[str, Any] = {}
     for field, names in FACTORS.items():
         for truth, name in zip(("True", "False"), names, strict=True):
-            rows = pairs.rows[[labels.get(event, {}).get(field) == truth for event in about]]
+            rows = pairs.rows[[labels.get(event, {}).get(field) == truth for event in keys]]
             events = dict.fromkeys(zip(rows.id, rows.event, strict=True))
             counted = [pair for id_, event in events for pair in _counted(blocks.get(id_, ()), event)]
             groups[name] = {
@@ -339,7 +339,7 @@ def score_by_interest(labels: InterestLabels, pairs: Pairs, outputs: Sequence[Cr
                 "official_macro_f1": _of_pairs(counted) if outputs else None,
                 "pairs": len(rows),
             }
-    return {**groups, "unlabelled_pairs": sum(event not in labels for event in about)}
+    return {**groups, "unlabelled_pairs": sum(event not in labels for event in keys)}
 
 
 def _counted(blocks: Sequence[OfficialBlock], event: str) -> Iterator[tuple[int, int]]:

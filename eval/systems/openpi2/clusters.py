@@ -327,11 +327,11 @@ def clusters_result(scores: Mapping[Kind, Sequence[dict[str, PrecisionRecall]]])
 def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
     """Return F1 procedure by procedure, by both scorers."""
     scores = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
-    about = digest([[key, dict(gold[key])] for key in sorted(predictions)])
+    sha = digest([[key, dict(gold[key])] for key in sorted(predictions)])
     return [
         item
         for rule, after in (("official", ""), ("corrected", ", corrected"))
-        for item in f1_measure(f"{kind}, cluster F1{after}", about, {key: both[rule] for key, both in scores.items()})
+        for item in f1_measure(f"{kind}, cluster F1{after}", sha, {key: both[rule] for key, both in scores.items()})
     ]
 
 
@@ -359,9 +359,9 @@ class EntityClusters(OpenPITask[Groups, Groups]):
         of_entities = self.names == "entities"
         for key, groups in gold.items():
             for entity, clusters in groups.items():
-                about = {"procedure": key} if of_entities else {"procedure": key, "entity": entity}
+                row = {"procedure": key} if of_entities else {"procedure": key, "entity": entity}
                 for name in sorted({name for names in clusters for name in names}):
-                    yield {**about, "name" if of_entities else "attribute": name, "cluster": ""}
+                    yield {**row, "name" if of_entities else "attribute": name, "cluster": ""}
 
 
 class AttributeClusters(EntityClusters):

@@ -146,8 +146,8 @@ def ask_setting(
     """Ask about every event after every step, each with the answers to the steps before."""
     lengths = []
 
-    def next_step(about: tuple[str, str], replies: Sequence[str]) -> TaskItem:
-        key, event = about
+    def next_step(pair: tuple[str, str], replies: Sequence[str]) -> TaskItem:
+        key, event = pair
         shown = None if states is None else states[key]
         steps = [block.step for block in procedures[key].blocks[: len(replies) + 1]]
         prompt = {"goal": procedures[key].goal, "event": event, "steps": steps, "replies": replies, "states": shown}
@@ -216,16 +216,16 @@ class CrepeDownstream(OpenPITask[Any, Any]):
         """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
         options: OpenPIOptions = call.options
         procedures = crepe_procedures(call)
-        (length, unit), how = prompt_length(asker), call.sampling
+        (length, unit), sampling = prompt_length(asker), call.sampling
         plain = {
             key: Procedure(id=key, goal=procedure.goal, steps=tuple(block.step for block in procedure.blocks))
             for key, procedure in procedures.items()
         }
-        all_states, other_lines = ask_entity_states(asker, call.form, plain, with_salience=True, **how)
+        all_states, other_lines = ask_entity_states(asker, call.form, plain, with_salience=True, **sampling)
         kept = salient(all_states, options.salient)
         shown: dict[str, StateChanges | None] = {"none": None, "all": all_states, "salient": kept}
         settings = {
-            name: ask_setting(asker, name, procedures, states, length, **how) for name, states in shown.items()
+            name: ask_setting(asker, name, procedures, states, length, **sampling) for name, states in shown.items()
         }
         states_files = {"all": all_states, "salient": kept}
         files = {f"entities-{name}.json": crepe_entities_file(states) for name, states in states_files.items()}

@@ -77,9 +77,9 @@ class EntityStates(GoldRow):
         answers = row.get("answers") if isinstance(row, dict) else None
         if not isinstance(answers, dict):
             return row
-        named = [f"step{number}" for number in range(1, len(answers) + 1)]
-        if list(answers) != named:
-            raise ValueError(f"answers are of {', '.join(answers)}; expected {', '.join(named)}")
+        expected = [f"step{number}" for number in range(1, len(answers) + 1)]
+        if list(answers) != expected:
+            raise ValueError(f"answers are of {', '.join(answers)}; expected {', '.join(expected)}")
         return {**row, "answers": list(answers.values())}
 
 
@@ -155,9 +155,9 @@ class Procedure(GoldRow):
             cluster = self.clusters[states.entity]
             names = cluster.names.of(expanded)
             for step, changes in zip(by_step, states.steps, strict=True):
-                named = [(cluster.attributes[change.attribute].of(expanded), change) for change in changes]
-                if named:
-                    step.append([text for attributes, change in named for text in texts(names, attributes, change)])
+                changing = [(cluster.attributes[change.attribute].of(expanded), change) for change in changes]
+                if changing:
+                    step.append([text for attributes, change in changing for text in texts(names, attributes, change)])
         return by_step
 
     @property

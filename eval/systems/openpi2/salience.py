@@ -119,10 +119,10 @@ def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None
     """Refuse two files that do not judge the same entities and steps in the same order; `path` is the second's."""
     check_ids(path, "procedure", second, first)
     for key, entities in second.items():
-        named, expected = ([(item.entity, len(item.steps)) for item in judged] for judged in (entities, first[key]))
-        if named != expected:
+        actual, expected = ([(item.entity, len(item.steps)) for item in judged] for judged in (entities, first[key]))
+        if actual != expected:
             raise UserError(
-                f"{path}: {key}: got the entities {[name for name, _ in named]}; expected those of the gold file, "
+                f"{path}: {key}: got the entities {[name for name, _ in actual]}; expected those of the gold file, "
                 f"{[name for name, _ in expected]}, each with its steps",
                 remedy="score predictions for the same file of procedures",
             )
@@ -138,8 +138,8 @@ def ask_salience(
 
     def next_entity(name: str, replies: Sequence[str]) -> TaskItem:
         procedure, step, entities = tasks[name]
-        about = {"goal": procedure.goal, "steps": procedure.steps, "step": step, "entities": entities}
-        return conversation("openpi2", name, "openpi2/prompts/salience", level=level, replies=replies, **about)
+        values = {"goal": procedure.goal, "steps": procedure.steps, "step": step, "entities": entities}
+        return conversation("openpi2", name, "openpi2/prompts/salience", level=level, replies=replies, **values)
 
     counts = {name: len(entities) for name, (_, _, entities) in tasks.items()}
     options = {"max_new_tokens": _TOKENS, **sampling}
@@ -158,9 +158,9 @@ def ask_local(
 ) -> dict[str, list[list[int]]]:
     """Ask for the salience of entities at each step of their procedure."""
     tasks = {
-        f"{key}/{place}": (procedure, step, named)
+        f"{key}/{place}": (procedure, step, names)
         for key, procedure in procedures.items()
-        for place, (step, named) in enumerate(zip(procedure.steps, entities[key], strict=True), start=1)
+        for place, (step, names) in enumerate(zip(procedure.steps, entities[key], strict=True), start=1)
     }
     values = iter(ask_salience(asker, "local", tasks, **sampling).values())
     return {key: [next(values) for _ in procedure.steps] for key, procedure in procedures.items()}
@@ -232,7 +232,7 @@ def _vector(entities: Sequence[EntitySalience | Count], level: Level, official: 
 def salience_result(judges: Judges, predictions: Saliences) -> BenchmarkResult:
     """Return the agreement of the predictions and of other judges with the first annotator, with a figure."""
     first, keys = judges.first, list(predictions)
-    about = digest([[key, [vars(item) for item in first[key]]] for key in sorted(predictions)])
+    sha = digest([[key, [vars(item) for item in first[key]]] for key in sorted(predictions)])
     rows: list[tuple[str, ...]] = []
     detail, headline, measures = {}, {}, []
     bars: dict[str, list[float | None]] = {}
@@ -255,7 +255,7 @@ def salience_result(judges: Judges, predictions: Saliences) -> BenchmarkResult:
             if mean is not None:
                 defined = {key: value for key, value in by_procedure.items() if value is not None}
                 title = f"salience r, {level}" + ", corrected" * (rule == "corrected")
-                measures += shares(title, "procedures", about, defined)
+                measures += shares(title, "procedures", sha, defined)
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")
     table = Table.of(columns, rows, "Salience, mean Pearson's r of procedures (- is undefined)")
     figure = salience_plot([judges.goals[key] for key in keys], bars)

@@ -347,14 +347,14 @@ class Schemata(ListingTask):
             errors,
             statistics,
         ]
-        about = digest_of(gold, answers)
+        sha = digest_of(gold, answers)
         measures = [
             item
             for (rule, kind), figures in by_procedure.items()
             for level in ("global", "local")
             for item in f1_measure(
                 f"schemata F1, {level}" + " + expansion" * kinds[kind] + ", corrected" * (not rules[rule]),
-                about,
+                sha,
                 {key: levels[f"attributes_{level}"] for key, levels in figures.items()},
             )
         ]

@@ -106,14 +106,14 @@ class States(OpenPITask[GoldStates, Predictions]):
         procedures = call.drawn_from(read_procedures(self.gold_at(call.data, call.options, "--data")))
         changes = {key: procedure.changes_by_step for key, procedure in procedures.items()}
 
-        def prompt(key: str, number: str, steps: Sequence[str], group: str = "", **about: Any) -> TaskItem:
+        def prompt(key: str, number: str, steps: Sequence[str], group: str = "", **values: Any) -> TaskItem:
             fields = {"task": "states", "form": call.form, "goal": procedures[key].goal, "sentence": sentence}
             name = f"{key}/{number}"
-            return conversation("openpi2", name, TRACKING, group=group, steps=steps, replies=(), **fields, **about)
+            return conversation("openpi2", name, TRACKING, group=group, steps=steps, replies=(), **fields, **values)
 
         def next_change(key: str, replies: Sequence[str]) -> TaskItem:
-            begun = lines_so_far(changes[key], replies)
-            return prompt(key, str(len(replies) + 1), procedures[key].steps[: len(begun)], begun=begun)
+            lines = lines_so_far(changes[key], replies)
+            return prompt(key, str(len(replies) + 1), procedures[key].steps[: len(lines)], begun=lines)
 
         if call.form == "chat":  # each change on its own, all in one pass
             chats = [
@@ -154,7 +154,7 @@ class States(OpenPITask[GoldStates, Predictions]):
 
     def evaluate(self, gold: GoldStates, answers: Predictions, options: Any, seed: int) -> BenchmarkResult:
         """Return accuracy with its interval, officially and with any accepted state, and BERTScore."""
-        scorer, about = scorer_of(options), digest([[key, gold[key]] for key in sorted(answers)])
+        scorer, sha = scorer_of(options), digest([[key, gold[key]] for key in sorted(answers)])
         pairs = {
             key: [pair for step in zip(steps, gold[key], strict=True) for pair in zip(*step, strict=True)]
             for key, steps in answers.items()
@@ -179,7 +179,7 @@ class States(OpenPITask[GoldStates, Predictions]):
             rows.append((f"{state} accepted state ({rule})", *cells))
             counts = {key: (sum(changes), len(changes)) for key, changes in right.items()}
             name = "states accuracy" + ", corrected" * (rule == "corrected")
-            measures += measure(name, "share", "procedures", about, counts)
+            measures += measure(name, "share", "procedures", sha, counts)
         detail["bertscore"] = bert
         total = sum(len(step) for steps in gold.values() for step in steps)
         title = f"States, exact match with 95 % interval ({scored(len(flat), total, 'changes')}); BERTScore "
@@ -209,8 +209,8 @@ class States(OpenPITask[GoldStates, Predictions]):
         for key, steps in gold.items():
             for step, changes in enumerate(steps, start=1):
                 for entity, attribute in [change.names for change in changes] or [("", "")]:
-                    about = {"procedure": key, "step": step, "entity": entity, "attribute": attribute}
-                    yield {**about, "before": "", "after": ""}
+                    row = {"procedure": key, "step": step, "entity": entity, "attribute": attribute}
+                    yield {**row, "before": "", "after": ""}
 
 
 def parse_sentences(reply: str) -> list[str]:
@@ -281,7 +281,7 @@ class Complete(ListingTask):
         self, gold: Procedures, answers: Mapping[str, Sequence[Sequence[str]]], options: Any, seed: int
     ) -> BenchmarkResult:
         """Return F1 and BERTScore; the official exact match always uses the clusters without paraphrases."""
-        scorer, kinds, about = scorer_of(options), expansions(gold), digest_of(gold, answers)
+        scorer, kinds, sha = scorer_of(options), expansions(gold), digest_of(gold, answers)
         forms = {"official": (False, True), **{f"corrected, {kind}": (flag, False) for kind, flag in kinds.items()}}
         detail: dict[str, Any] = {"procedures": len(answers)}
         rows, measures = [], []
@@ -294,7 +294,7 @@ class Complete(ListingTask):
             detail[name] = total.as_json()
             rows.append((name, *map(cell, (total.precision, total.recall, total.f1))))
             title = "complete F1" + " + expansion" * expanded + ", corrected" * (not official)
-            measures += f1_measure(title, about, figures)
+            measures += f1_measure(title, sha, figures)
         detail["bertscore"] = bert = {}
         for kind, expanded in kinds.items():
             candidates = [

@@ -110,8 +110,8 @@ def ask_listing(
 
     def next_step(key: str, replies: Sequence[str]) -> TaskItem:
         procedure, count = procedures[key], len(replies) + 1
-        about = {"goal": procedure.goal, "steps": procedure.steps[:count], "replies": replies, "sentence": sentence}
-        return conversation("openpi2", f"{key}/{count}", TRACKING, task=task, form=form, **about)
+        values = {"goal": procedure.goal, "steps": procedure.steps[:count], "replies": replies, "sentence": sentence}
+        return conversation("openpi2", f"{key}/{count}", TRACKING, task=task, form=form, **values)
 
     return ask_by_turns(
         asker,

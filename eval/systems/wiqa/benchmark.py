@@ -106,8 +106,8 @@ class Wiqa(LabelBenchmark[WiqaQuestion]):
     def conversation(self, question: WiqaQuestion, options: Any) -> TaskItem:
         """Ask a question after some solved ones; without its paragraph, the conversation is its imagined view."""
         steps = question.steps if options.paragraph == "yes" else ()
-        about = {"shots": options.shots, "steps": steps, "stem": question.stem}
-        return conversation(self.name, question.id, "wiqa/prompts", group=question.paragraph, **about)
+        values = {"shots": options.shots, "steps": steps, "stem": question.stem}
+        return conversation(self.name, question.id, "wiqa/prompts", group=question.paragraph, **values)
 
     def ask(self, gold: Questions, call: BenchmarkCall, asker: Asker) -> LabelAnswers:
         options: WiqaOptions = call.options
