@@ -160,7 +160,7 @@ def build(
     swap_pool: str | None,
     swap_model: str | None,
     settings: tuple[str, ...],
-    **given: Any,
+    **build_options: Any,
 ) -> None:
     """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet), manifest.json and README.md.
 
@@ -216,7 +216,7 @@ def build(
         judge=make_judge(judge, asking=not (estimate or check)),
         asking=not (estimate or check),
         settings=[*settings, *(f"{key}={value}" for key, value in flags.items() if value)],
-        **given,  # options with the names of BuildOptions
+        **build_options,  # options with the names of BuildOptions
     )
     if check:
         check_options(options)

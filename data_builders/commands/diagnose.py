@@ -93,7 +93,7 @@ def diagnose(
     if model is not None:
         drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples or 300, len(samples))))
         habits = lent("closed_book")(model, dtype).tagged([samples[place] for place in drawn])
-    by_view = {(one["dataset"], view): n for one in lengths["groups"] for view, n in one["prompt_lengths"].items()}
+    by_view = {(g["dataset"], view): n for g in lengths["groups"] for view, n in g["prompt_lengths"].items()}
     places = _places(data, model, skip_bad=skip_bad)
     groups = describe(samples, habits, seed, is_own=all(map(is_own, places["names"].split(","))))
     swapped_tests = sum(tests) / len(tests) if tests else None
@@ -120,8 +120,8 @@ def _advice(result: Any, data: Path, places: dict[str, str], *, has_tests: bool)
         advice.commands[:] = [re.sub(r"--bench .*", "--bench TEST", command) for command in without]
         advice.notes.append("TEST stands for other rows to evaluate on, since these have no test rows.")
     if _DESCRIPTION in " ".join(advice.commands):
-        what = f"a description of the rows in {data} (docs/how-to/own-data.md)"
-        advice.notes.append(f"{_DESCRIPTION} stands for {what}.")
+        description = f"a description of the rows in {data} (docs/how-to/own-data.md)"
+        advice.notes.append(f"{_DESCRIPTION} stands for {description}.")
     return advice
 
 
@@ -147,7 +147,7 @@ def _read(data: Path, *, skip_bad: bool) -> SampleSet:
     with tempfile.TemporaryDirectory() as folder:
         built = build(BuildOptions([str(data)], out=Path(folder), skip_bad=skip_bad))
         if bad := sum(
-            split["bad_rows"] for one in built.manifest["datasets"].values() for split in one["splits"].values()
+            split["bad_rows"] for d in built.manifest["datasets"].values() for split in d["splits"].values()
         ):
             warn(f"{data}: {bad:,} bad rows are left out")
         return SampleSet(data.stem, read_set(Path(folder)).samples)

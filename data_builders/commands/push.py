@@ -57,8 +57,8 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
     if EXPORT in manifest and not card.is_file():
         raise UserError(f"{card}: no such file; expected the card of the export", "export the data again")
     sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
-    what = manifest.get("suite") or ", ".join(manifest["datasets"])
-    message = f"d2e-sft {manifest['version']}: {what}"
+    title = manifest.get("suite") or ", ".join(manifest["datasets"])
+    message = f"d2e-sft {manifest['version']}: {title}"
     url, is_private = commit(api, name, "dataset", sent, message, private=private)
     consequence = "keep the repository private" if is_private else "published anyway (--allow-restricted)"
     for dataset, reason in closed.items():

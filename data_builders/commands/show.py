@@ -186,11 +186,11 @@ def marked(sample: EventSample) -> list[tuple[str, bool]]:
     """
     if sample.refined_context is None:
         return [(sample.context, True)]
-    spoken, wanted = list(WORD.finditer(sample.context)), words(sample.refined_context)
-    said = [word.group().casefold() for word in spoken]
-    blocks = SequenceMatcher(None, said, wanted, autojunk=False).get_matching_blocks()
+    spoken, refined_words = list(WORD.finditer(sample.context)), words(sample.refined_context)
+    context_words = [word.group().casefold() for word in spoken]
+    blocks = SequenceMatcher(None, context_words, refined_words, autojunk=False).get_matching_blocks()
     places = {place for block in blocks for place in range(block.a, block.a + block.size)}
-    if len(places) < len(wanted):
+    if len(places) < len(refined_words):
         return [(sample.context, True)]
     ends = [word.start() for word in spoken[1:]] + [len(sample.context)]
     pieces: list[tuple[str, bool]] = [(sample.context[: spoken[0].start()], True)] if spoken else []

@@ -89,16 +89,16 @@ class _QuestionParser(RowParser):
     def __call__(self, row: Row) -> EventSample:
         if not self._described:
             likely = "scq" if row.fields.get("options") else "qa"
-            given = {
+            update = {
                 "format": read_choice(row, "format", WORDED) or self._format or likely,
                 "relation": read_choice(row, "relation", RELATIONS) or self._relation,
             }
-            self.spec = self.spec.model_copy(update=given)
+            self.spec = self.spec.model_copy(update=update)
         return super().__call__(row).model_copy(update={"refined_context": None})
 
     def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
         return [NLI_LABELS[0] if self.spec.format == "nli" else next(filter(None, options), "(not known)")]
 
     def _id(self, row: Row) -> str:
-        given = super()._id(row)
-        return given if self.has_ids else str(row.number)
+        row_id = super()._id(row)
+        return row_id if self.has_ids else str(row.number)

@@ -40,16 +40,16 @@ class RowParser:
         """Return the samples; UserError for a bad row that is not skipped, or if no conversation has its context."""
         if not self.spec.by_turns:
             return self.raw.parse(self.rows(), self)
-        found = [sample for samples in self.raw.parse(self.rows(), self._conversation) for sample in samples]
-        if found and self.spec.context_in != "none" and not any(sample.context for sample in found):
-            place, number = self._place(), len({sample.meta["line"] for sample in found})
+        samples = [sample for samples in self.raw.parse(self.rows(), self._conversation) for sample in samples]
+        if samples and self.spec.context_in != "none" and not any(sample.context for sample in samples):
+            place, number = self._place(), len({sample.meta["line"] for sample in samples})
             raise UserError(
                 f"{self.raw.path}: none of {number:,} conversations has a context{f' in {place}' if place else ''}",
                 remedy=f"name its place in {self.raw.own_spec}: `context_in: <NAME>` for text between <NAME> and "
                 "</NAME>, `context_in: system` (or user, tool) for a turn, `columns: {context: COLUMN}` for a column; "
                 "or `context_in: none` if there is no context",
             )
-        return found
+        return samples
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the file, by its ending.
@@ -85,8 +85,8 @@ class RowParser:
 
     def _optional(self) -> dict[str, str]:
         columns, relation = self.spec.columns, self.spec.fixed_relation is None
-        found = {"id": columns.id, "refined_context": columns.refined_context}
-        return found | ({"relation": columns.relation} if relation else {})
+        optional = {"id": columns.id, "refined_context": columns.refined_context}
+        return optional | ({"relation": columns.relation} if relation else {})
 
     def __call__(self, row: Row) -> EventSample:
         """Return the sample of a row; BadRowError if a part is missing, empty or does not fit the format."""
@@ -120,7 +120,7 @@ class RowParser:
             field = row.fields[columns.context] if "context" in columns.model_fields_set else ""
             if not isinstance(field, str | None):
                 raise ValueError(f"{columns.context}: got {field!r}; expected text")
-            found = chat_rows(turns, rule, spec.loss, field or "")
+            chats = chat_rows(turns, rule, spec.loss, field or "")
         except ValueError as error:
             raise BadRowError(str(error)) from None
         return [
@@ -133,7 +133,7 @@ class RowParser:
                 answers=[chat.answer],
                 conversation=chat.conversation,
             )
-            for chat in found
+            for chat in chats
         ]
 
     def _place(self) -> str:
@@ -214,13 +214,13 @@ class RowParser:
         else:
             options, separator = self._several(names[0], row[names[0]]), self.spec.separator or "|"
             how = f", as a list or with {separator!r} between them (`separator:` in {self.raw.own_spec} sets another)"
-        given = [option for option in options if option]
-        if len(given) < 2:
-            raise BadRowError.at(", ".join(names), given, f"two options or more{how}")
-        if len(set(given)) < len(given):
-            twice = next(option for option in given if given.count(option) > 1)
+        filled = [option for option in options if option]
+        if len(filled) < 2:
+            raise BadRowError.at(", ".join(names), filled, f"two options or more{how}")
+        if len(set(filled)) < len(filled):
+            twice = next(option for option in filled if filled.count(option) > 1)
             places = ", ".join(names)
-            raise BadRowError(f"{places}: {twice!r} is there twice; expected different options, got {shown(given)}")
+            raise BadRowError(f"{places}: {twice!r} is there twice; expected different options, got {shown(filled)}")
         return options
 
     def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
@@ -251,8 +251,8 @@ class RowParser:
             if text.isdecimal() or (len(text) == 1 and text in string.ascii_letters):
                 likely = "from-0 (or from-1)" if text.isdecimal() else "letter"
                 hint += f" If it names the option's place, add `answer_as: {likely}` to {self.raw.own_spec}"
-            given = [option for option in options if option]
-            raise BadRowError.at(name, text, f"one of the options {shown(given)}.{hint}")
+            filled = [option for option in options if option]
+            raise BadRowError.at(name, text, f"one of the options {shown(filled)}.{hint}")
         if named_by == "letter":
             names, text = list(string.ascii_uppercase[: len(options)]), text.strip("().").upper()
         else:

@@ -110,7 +110,7 @@ def _draw(parser: RowParser, job: Job, train: Samples) -> dict[Split, Samples]:
     parts: dict[Split, Samples] = {"train": train}
     for split, share in spec.shares.items():
         reason = f"{share:g} of the rows of train, drawn with the seed; rows with the same context stay together"
-        wanted = round(share * len(everything))
+        target = round(share * len(everything))
         sizes = dict.fromkeys(map(_kept_together, train.rows), 0)
         for row in train.rows:
             sizes[_kept_together(row)] += 1
@@ -118,7 +118,7 @@ def _draw(parser: RowParser, job: Job, train: Samples) -> dict[Split, Samples]:
         job.random(f"share/{split}").shuffle(contexts)
         for context in contexts:
             # Keep at least one context, and skip one that would overshoot more than it helps.
-            helps = count < wanted and count + sizes[context] - wanted <= wanted - count
+            helps = count < target and count + sizes[context] - target <= target - count
             if helps and len(taken) < len(contexts) - 1:
                 taken.add(context)
                 count += sizes[context]
@@ -129,10 +129,10 @@ def _draw(parser: RowParser, job: Job, train: Samples) -> dict[Split, Samples]:
         train.keep(f"not drawn for {split}", reason, [row for row in train.rows if row.meta["line"] not in lines])
     if everything and not all(part.rows for part in parts.values()):
         contexts = list({_kept_together(row) for row in everything})
-        found = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
+        counts = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
         raise UserError(
             f"{path}: {len(everything):,} rows with {len(contexts):,} different contexts cannot be divided as "
-            f"requested ({found})",
+            f"requested ({counts})",
             remedy="rows with the same context stay together: name files for the splits, or ask for another share",
         )
     return parts

@@ -153,8 +153,8 @@ class OwnSpec(BaseModel):
     def _unused_keys(self) -> Iterator[tuple[bool, str]]:
         fields, columns = type(self).model_fields, self.columns.model_fields_set
         defaults = {key: fields[key].get_default(call_default_factory=True) for key in self.model_fields_set}
-        given = {key for key, value in defaults.items() if getattr(self, key) != value}
-        given |= {f"columns.{key}" for key in columns}
+        changed = {key for key, value in defaults.items() if getattr(self, key) != value}
+        changed |= {f"columns.{key}" for key in columns}
         fmt, is_chat = f"format {self.format}", self.format == "chat"
         has_cells = any(ending_of(name) in DELIMITERS for name in self.files.values())
         turns = "with `prompt`" if self.prompt else f"for {fmt}"
@@ -172,7 +172,7 @@ class OwnSpec(BaseModel):
             ("columns.choices",): (self.format in ("qa", "chat") and not self.by_turns, f"for {fmt}"),
         }
         for keys, (is_used, why) in uses.items():
-            unused = [key for key in keys if key in given]
+            unused = [key for key in keys if key in changed]
             yield bool(unused) and not is_used, f"{', '.join(unused)}: not used {why}; drop it"
 
     def _problems(self) -> Iterator[tuple[bool, str]]:
@@ -192,8 +192,8 @@ class OwnSpec(BaseModel):
         yield twice, f"context_in: got {place!r} as well as columns.context; expected one of the two"
         known = place in ("", "system", "user", "tool", "none") or re.fullmatch(r"<[\w-]+>", place)
         yield not known, f"context_in: got {place!r}; expected `<NAME>`, system, user, tool or none"
-        rejected, each = self.columns.rejected, self.columns.rejected is not None and self.loss == "each"
-        yield each, f"columns.rejected: got {rejected!r} with loss: each; expected loss: last or all"
+        rejected, per_turn = self.columns.rejected, self.columns.rejected is not None and self.loss == "each"
+        yield per_turn, f"columns.rejected: got {rejected!r} with loss: each; expected loss: last or all"
         unplaced = bool(block) and (not has_column or block.count(CONTEXT) != 1)
         yield unplaced, f"context_block: got {block!r}; expected {CONTEXT} in it, and a column (`columns.context`)"
 
@@ -212,8 +212,8 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: not a YAML file ({error})") from None
     if not isinstance(content, dict):
-        got = type(content).__name__
-        raise UserError(f"{path}: contains {got}; expected keys and values", f"for example:\n{EXAMPLE}")
+        kind = type(content).__name__
+        raise UserError(f"{path}: contains {kind}; expected keys and values", f"for example:\n{EXAMPLE}")
     try:
         # An empty value (`dev:`) is ignored.
         spec = OwnSpec.model_validate({key: value for key, value in content.items() if value != ""})
@@ -225,9 +225,9 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
         if is_hub(name) or is_saved(file):
             continue
         check_file(file, f"{path}: {split}: ")
-        if other := places.get(file.resolve()):
+        if earlier := places.get(file.resolve()):
             raise UserError(
-                f"{path}: {split}: {name!r} is also the file of {other}; expected a file for each split",
+                f"{path}: {split}: {name!r} is also the file of {earlier}; expected a file for each split",
                 remedy=f"write `{split}: 0.1` for a share of train",
             )
         places[file.resolve()] = split
@@ -240,9 +240,9 @@ def check_file(file: Path, key: str = "") -> None:
         remedy = "save the sheet as CSV (UTF-8), and name that file" if ending_of(file.name) in _SHEETS else None
         raise UserError(f"{key}got {str(file)!r}; expected a file that ends in {', '.join(ENDINGS)}", remedy)
     if not file.is_file():
-        there = [found.name for found in file.parent.iterdir()] if file.parent.is_dir() else []
+        names = [entry.name for entry in file.parent.iterdir()] if file.parent.is_dir() else []
         remedy = "paths are relative to the folder of the description" if key else None
-        raise UserError(f"{key}{file}: no such file.{did_you_mean(file.name, there)}", remedy)
+        raise UserError(f"{key}{file}: no such file.{did_you_mean(file.name, names)}", remedy)
 
 
 def _describe(problem: Mapping[str, Any]) -> str:

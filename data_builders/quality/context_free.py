@@ -61,10 +61,10 @@ def has_sklearn() -> bool:
     return importlib.util.find_spec("sklearn") is not None
 
 
-def require_sklearn(what: str) -> None:
+def require_sklearn(purpose: str) -> None:
     """Raise UserError, with what to install, if scikit-learn is missing."""
     if not has_sklearn():
-        raise UserError(f"{what} needs scikit-learn, which is not installed", remedy=INSTALL_SKLEARN)
+        raise UserError(f"{purpose} needs scikit-learn, which is not installed", remedy=INSTALL_SKLEARN)
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
@@ -97,9 +97,9 @@ def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree
         common = sum(len(sample.answers) / len(sample.options) for sample in samples) / len(samples)
     else:
         common = max(Counter(_folded(sample.answers[0]) for sample in samples).values()) / len(samples)
-    if (found := guesses(samples, seed)) is None:
+    if (guessed := guesses(samples, seed)) is None:
         return ContextFree.of(samples, common, None)
-    right = [_is_right(sample, answer) for sample, (answer, _) in zip(samples, found, strict=True)]
+    right = [_is_right(sample, answer) for sample, (answer, _) in zip(samples, guessed, strict=True)]
     return ContextFree.of(samples, common, float(np.mean(right)))
 
 
@@ -137,13 +137,13 @@ def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None
     contexts = [sample.context for sample in samples]
     teaches = np.array([sample.split == "train" for sample in samples])
     teaches = teaches if teaches.any() else ~teaches
-    found, guessed = dict[int, Guess](), _chosen if samples[0].candidates else _borrowed
-    for known, asked in GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts):
-        parts = [[samples[place] for place in places] for places in (known[teaches[known]], asked)]
+    by_place, guessed = dict[int, Guess](), _chosen if samples[0].candidates else _borrowed
+    for known, test in GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts):
+        parts = [[samples[place] for place in places] for places in (known[teaches[known]], test)]
         if not parts[0]:
             return None
-        found |= zip(asked.tolist(), guessed(*parts), strict=True)
-    return [found[place] for place in range(len(samples))]
+        by_place |= zip(test.tolist(), guessed(*parts), strict=True)
+    return [by_place[place] for place in range(len(samples))]
 
 
 def guess_habits(samples: Sequence[EventSample], data: str) -> list[Guess]:
@@ -152,11 +152,11 @@ def guess_habits(samples: Sequence[EventSample], data: str) -> list[Guess]:
     groups, made = dict[tuple[str, str], list[int]](), [("", 0.0)] * len(samples)
     for place, sample in enumerate(samples):
         groups.setdefault((sample.dataset, sample.format), []).append(place)
-    found = {key: guesses([samples[place] for place in places]) for key, places in groups.items()}
+    by_group = {key: guesses([samples[place] for place in places]) for key, places in groups.items()}
     for key, places in groups.items():
-        for place, guess in zip(places, found[key] or (), strict=False):
+        for place, guess in zip(places, by_group[key] or (), strict=False):
             made[place] = guess
-    few = [f"{len(groups[key]):,} rows of {key[0]} ({key[1]})" for key, own in found.items() if own is None]
+    few = [f"{len(groups[key]):,} rows of {key[0]} ({key[1]})" for key, guessed in by_group.items() if guessed is None]
     problem = f"{data}: fewer than {2 * FOLDS} different contexts in {', '.join(few)}"
     if len(few) == len(groups):
         raise UserError(f"{problem}; no question can be guessed from others", "add rows, or ask a model: --model NAME")
@@ -165,51 +165,51 @@ def guess_habits(samples: Sequence[EventSample], data: str) -> list[Guess]:
     return made
 
 
-def _chosen(known: Sequence[EventSample], asked: Sequence[EventSample]) -> list[Guess]:
+def _chosen(known: Sequence[EventSample], test: Sequence[EventSample]) -> list[Guess]:
     """The candidate that a classifier finds most likely right, for each asked row."""
 
     def pairs(rows: Sequence[EventSample]) -> Any:
         return _vectors().transform(f"{row.question} {option}" for row in rows for option in row.candidates)
 
     if known[0].format == "nli":  # a label has no words of its own, so the classifier is one of the question
-        texts, asked_texts = (_vectors().transform(row.question for row in rows) for rows in (known, asked))
+        texts, test_texts = (_vectors().transform(row.question for row in rows) for rows in (known, test))
         right = np.array([row.answers[0] == known[0].candidates[0] for row in known])
-        first = _likely(texts, right, asked_texts)
+        first = _likely(texts, right, test_texts)
         scores = np.stack([first, 1 - first], axis=1).ravel()
     else:
         right = np.array([option in row.answers for row in known for option in row.candidates])
-        scores = _likely(pairs(known), right, pairs(asked))
+        scores = _likely(pairs(known), right, pairs(test))
     made, start = list[Guess](), 0
-    for row in asked:
-        own = scores[start : start + len(row.candidates)]
-        start, best, chance = start + len(own), int(np.argmax(own)), 1 / len(own)
-        share, chance = (own[best], 0.5) if row.format == "mcq" else (own[best] / own.sum(), chance)
+    for row in test:
+        p = scores[start : start + len(row.candidates)]
+        start, best, chance = start + len(p), int(np.argmax(p)), 1 / len(p)
+        share, chance = (p[best], 0.5) if row.format == "mcq" else (p[best] / p.sum(), chance)
         confidence = max(0.0, (share - chance) / (1 - chance)) if chance < 1 else 1.0
         made.append((row.candidates[best], float(confidence)))
     return made
 
 
-def _likely(known: Any, right: Any, asked: Any) -> Any:
+def _likely(known: Any, right: Any, test: Any) -> Any:
     """The probability that each asked text is right."""
     if len(set(right.tolist())) < 2:  # all known ones are, or none
-        return np.full(asked.shape[0], float(right[0]))
-    return _regression().fit(known, right).predict_proba(asked)[:, 1]
+        return np.full(test.shape[0], float(right[0]))
+    return _regression().fit(known, right).predict_proba(test)[:, 1]
 
 
-def _borrowed(known: Sequence[EventSample], asked: Sequence[EventSample]) -> list[Guess]:
+def _borrowed(known: Sequence[EventSample], test: Sequence[EventSample]) -> list[Guess]:
     """The answer that the most similar known questions vote for, each by its similarity, for each asked row."""
-    texts, others = (_vectors().transform(row.question for row in rows) for rows in (asked, known))
+    texts, known_texts = (_vectors().transform(row.question for row in rows) for rows in (test, known))
     answers, made = [_folded(row.answers[0]) for row in known], list[Guess]()
-    for row in range(len(asked)):
-        count, like = min(_VOTERS, len(known)), (texts[row] @ others.T).toarray().ravel()
+    for row in range(len(test)):
+        count, like = min(_VOTERS, len(known)), (texts[row] @ known_texts.T).toarray().ravel()
         # All that are as similar as the fifth: many questions are repeated.
         voters = np.flatnonzero((like > 0) & (like >= np.partition(like, -count)[-count] - 1e-9))
         votes = dict[str, float]()
         for place in sorted(voters, key=lambda place: -like[place]):
             votes[answers[place]] = votes.get(answers[place], 0.0) + float(like[place])
         best = max(votes, key=lambda answer: votes[answer], default="")
-        said = next((known[int(place)].answers[0] for place in voters if answers[place] == best), "")
-        made.append((said, min(1.0, votes.get(best, 0.0) / max(1, len(voters)))))
+        guess = next((known[int(place)].answers[0] for place in voters if answers[place] == best), "")
+        made.append((guess, min(1.0, votes.get(best, 0.0) / max(1, len(voters)))))
     return made
 
 

@@ -67,8 +67,8 @@ class Guessed:
         """The exact interval (Clopper and Pearson), 95 %, as if rows were independent."""
         from scipy.stats import binomtest
 
-        found = binomtest(round(self.share * self.rows), self.rows).proportion_ci(0.95, "exact")
-        return float(found.low), float(found.high)
+        interval = binomtest(round(self.share * self.rows), self.rows).proportion_ci(0.95, "exact")
+        return float(interval.low), float(interval.high)
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,11 @@ class Diagnosis:
         tested = [group for group in self.groups if group.alone.accuracy is not None]
         by_classifier = (sum((group.alone.accuracy or 0) * group.answerable for group in tested), tested, "answerable")
         by_model = (sum(group.by_subset["right"] for group in self.groups), self.groups, "asked")
-        found = []
+        results = []
         for right, groups, name in (by_classifier, by_model):
             if count := sum(getattr(group, name) for group in groups):
-                found.append(Guessed("the questions", count, right / count))
-        return max(found, key=lambda guessed: guessed.share, default=None)
+                results.append(Guessed("the questions", count, right / count))
+        return max(results, key=lambda guessed: guessed.share, default=None)
 
     @cached_property
     def most_guessed(self) -> Guessed | None:
@@ -189,8 +189,8 @@ class Diagnosis:
             for kind, alone in group.kinds.items()
             if alone.n >= _PART * rows
         )
-        found = [guessed for guessed in (self._overall, *kinds) if guessed is not None]
-        return max(found, key=lambda guessed: guessed.interval[0], default=None)
+        candidates = [guessed for guessed in (self._overall, *kinds) if guessed is not None]
+        return max(candidates, key=lambda guessed: guessed.interval[0], default=None)
 
     def _guesses(self) -> dict[str, float | None]:
         overall, most = self._overall, self.most_guessed
@@ -215,7 +215,7 @@ class Diagnosis:
         kind = "the questions" if self.most_guessed is None else self.most_guessed.questions
         rules = yaml.safe_load(_ADVICE.read_text(encoding="utf-8"))
         rule = next(filter(holds, rules["methods"]))
-        notes = [one["note"].format(**values, kind=kind) for one in filter(holds, rules["notes"])]
+        notes = [note["note"].format(**values, kind=kind) for note in filter(holds, rules["notes"])]
         commands = [command.format(**places) for command in rule["commands"]]
         return Advice(rule["name"], rule["reason"].format(**values, kind=kind), commands, notes)
 
@@ -267,20 +267,20 @@ class Diagnosis:
                 if count := group.swaps.refused[reason]:
                     revised.append([*name, f"no: {reason.value}", count, percent(count / n)])
         lengths = [
-            [*name, one["n"], *(f"{one[key]:,.0f}" for key in ("median", "p95", "longest"))]
-            for name, one in self.lengths.items()
+            [*name, figures["n"], *(f"{figures[key]:,.0f}" for key in ("median", "p95", "longest"))]
+            for name, figures in self.lengths.items()
         ]
         columns = [*_KEYS, "rows", "most frequent", "question only"]
-        who = "No model was asked: add --model NAME."
+        note = "No model was asked: add --model NAME."
         if models := ", ".join(self.habits_of):
-            who = (
+            note = (
                 f"Asked: rows that {models} answered without the context. It is right, and it is sure and right "
                 "(aligned), sure and wrong (conflict), or not sure (unknown)."
             )
             columns += ["asked", "right", *_TAGGED]
         in_unit = f"In {self.unit}, instruction included. The imagined view leaves the context out."
         parts = {
-            "Can answers be guessed without the context?": (columns, guessed, _GUESSED + who),
+            "Can answers be guessed without the context?": (columns, guessed, _GUESSED + note),
             "Are answers in their contexts?": (
                 [*_KEYS, "rows", "refusals", "in context", "refined", "differ", "words kept"],
                 contexts,
@@ -323,12 +323,12 @@ def diagnose(
     groups = []
     for dataset in dict.fromkeys(sample.dataset for sample in samples):
         for fmt in FORMATS:
-            rows, asked = ([one for one in part if (one.dataset, one.format) == (dataset, fmt)]
+            rows, tagged = ([sample for sample in part if (sample.dataset, sample.format) == (dataset, fmt)]
                            for part in (samples, habits))  # fmt: skip
             if not rows:
                 continue
-            subsets = Counter(str(sample.subset) for sample in asked)
-            right = sum(bool(sample.habit) and set(sample.habit) <= set(sample.answers) for sample in asked)
+            subsets = Counter(str(sample.subset) for sample in tagged)
+            right = sum(bool(sample.habit) and set(sample.habit) <= set(sample.answers) for sample in tagged)
             answerable, chance = list(filter(is_answerable, rows)), random.Random(f"{seed}/{dataset}/diagnosis")
             groups.append(
                 Group(
@@ -342,7 +342,7 @@ def diagnose(
                     swapped=sum(map(is_swapped, rows)),
                     alone=question_alone(answerable or rows, seed),
                     kinds=_by_kind(answerable or rows, seed),
-                    asked=len(asked),
+                    asked=len(tagged),
                     by_subset={name: subsets[name] for name in _TAGGED} | {"right": right},
                     swaps=swap_samples(answerable, 1.0, chance, more=rows if is_own else None)[1],
                     refinement=describe_refinement(rows),

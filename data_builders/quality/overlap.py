@@ -169,11 +169,11 @@ def find_overlap(
     rows = [_KeyedRow(sample) for sample in train]
     result = Overlap(len(rows), threshold)
     for test in tests:
-        others = [_KeyedRow(sample) for sample in test.samples]
-        templates = _templates(others) | _templates(rows if train_templates else ())
-        for row in (*rows, *others):
+        test_rows = [_KeyedRow(sample) for sample in test.samples]
+        templates = _templates(test_rows) | _templates(rows if train_templates else ())
+        for row in (*rows, *test_rows):
             row.is_specific = len(row.words["question"]) >= LEAST_WORDS and row.question not in templates
-        _compare(rows, others, test.name, result)
+        _compare(rows, test_rows, test.name, result)
     result.near.sort(key=lambda match: -match.similarity)
     return result
 
@@ -244,22 +244,22 @@ def _templates(rows: Iterable[_KeyedRow]) -> set[tuple[str, ...]]:
     return {question for question, asked_of in contexts.items() if len(asked_of) >= TEMPLATE_CONTEXTS}
 
 
-def _compare(train: Sequence[_KeyedRow], others: Sequence[_KeyedRow], test_set: str, result: Overlap) -> None:
+def _compare(train: Sequence[_KeyedRow], tests: Sequence[_KeyedRow], test_set: str, result: Overlap) -> None:
     by_key: dict[tuple[Key, Hashable], list[_KeyedRow]] = defaultdict(list)
-    for other in others:
-        for name in other.keys:
-            by_key[name].append(other)
-    ours, theirs = (dict.fromkeys(row.sample.dataset for row in rows) for rows in (train, others))
-    result.groups |= {(dataset, test_set, other, key): set() for dataset in ours for other in theirs for key in KEYS}
+    for test in tests:
+        for name in test.keys:
+            by_key[name].append(test)
+    ours, theirs = (dict.fromkeys(row.sample.dataset for row in rows) for rows in (train, tests))
+    result.groups |= {(dataset, test_set, their, key): set() for dataset in ours for their in theirs for key in KEYS}
     matched: set[tuple[Key, int, str]] = set()
     for place, row in enumerate(Progress(train, desc=f"compared with {test_set}", unit="row")):
         first: dict[Group, _KeyedRow | None] = {}  # None if no match counts
         for key, value in row.keys:
-            for other in by_key.get((key, value), ()):
-                group, counts = (row.sample.dataset, test_set, other.sample.dataset, key), row.counts_as(key, other)
+            for test in by_key.get((key, value), ()):
+                group, counts = (row.sample.dataset, test_set, test.sample.dataset, key), row.counts_as(key, test)
                 if counts:
-                    result.groups[group].add(other.sample.id)
-                first[group] = first.get(group) or (other if counts else None)
+                    result.groups[group].add(test.sample.id)
+                first[group] = first.get(group) or (test if counts else None)
         for group, match in first.items():
             if match is None:
                 result.set_aside[group] += 1
@@ -268,13 +268,13 @@ def _compare(train: Sequence[_KeyedRow], others: Sequence[_KeyedRow], test_set: 
             matched.add((key, place, dataset))
             result.exact.append(_match(key, row, test_set, match, 1.0))
     for key in NEAR_KEYS:
-        for place, other, similarity in _near(key, train, others, result.threshold):
-            if (key, place, other.sample.dataset) not in matched:
-                result.near.append(_match(key, train[place], test_set, other, similarity))
+        for place, test, similarity in _near(key, train, tests, result.threshold):
+            if (key, place, test.sample.dataset) not in matched:
+                result.near.append(_match(key, train[place], test_set, test, similarity))
 
 
-def _match(key: Key, row: _KeyedRow, test_set: str, other: _KeyedRow, similarity: float) -> Match:
-    ours, theirs = row.sample, other.sample
+def _match(key: Key, row: _KeyedRow, test_set: str, test: _KeyedRow, similarity: float) -> Match:
+    ours, theirs = row.sample, test.sample
     texts = {"id": ours.id, "context": ours.context, "question": " | ".join([ours.question, *ours.options])}
     place = (ours.dataset, ours.id, test_set, theirs.dataset, theirs.id)
     return Match(key, *place, round(similarity, 4), texts[key])
@@ -289,12 +289,12 @@ def _near(
     best: dict[tuple[int, str], tuple[float, int]] = {}
     for (i, j), similarity in near_pairs(left, right, threshold).items():
         first = {test[place].sample.dataset: place for place in reversed(theirs[right[j]])}
-        for dataset, other in first.items():
+        for dataset, test_place in first.items():
             for place in ours[left[i]]:
                 if similarity > best.get((place, dataset), (0.0, 0))[0]:
-                    best[place, dataset] = (similarity, other)
-    for (place, _), (similarity, other) in sorted(best.items()):
-        yield place, test[other], similarity
+                    best[place, dataset] = (similarity, test_place)
+    for (place, _), (similarity, test_place) in sorted(best.items()):
+        yield place, test[test_place], similarity
 
 
 def _by_text(key: Key, rows: Sequence[_KeyedRow]) -> dict[Words, list[int]]:

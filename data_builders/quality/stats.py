@@ -195,7 +195,7 @@ def _figures(stats: dict[str, Any]) -> dict[str, list[Any]]:
     varied = [key for key in ("split", "data") if len({group[key] for group in groups}) > 1]
 
     def named(chosen: list[Any]) -> list[str]:
-        return ["\n".join(filter(None, [one["dataset"], " · ".join(one[key] for key in varied)])) for one in chosen]
+        return ["\n".join(filter(None, [g["dataset"], " · ".join(g[key] for key in varied)])) for g in chosen]
 
     totals = {
         relation.replace("_", " "): [

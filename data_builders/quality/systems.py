@@ -21,7 +21,7 @@ _HOPS = {1: "one hop", 2: "two hops", 3: "three hops"}
 
 def system_tables(name: str, folder: Path) -> list[Table]:
     """Return a system's tables with the paper's numbers and ours; UserError if the folder has none of its files."""
-    wanted, count = _SYSTEMS[name]
+    table_name, count = _SYSTEMS[name]
     try:
         ours = count(folder)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -30,16 +30,16 @@ def system_tables(name: str, folder: Path) -> list[Table]:
         raise UserError(f"{folder}: has no file of {name}", _obtain(name))
     paper = load_package_yaml(_PUBLISHED / f"{name}.yaml")
     tables = []
-    for table in (one for one in paper["tables"] if one["table"] == wanted):
+    for table in (table for table in paper["tables"] if table["table"] == table_name):
         columns = list(table["columns"])
         printed = {row["name"]: dict(zip(columns, str(row["values"]).split(), strict=True)) for row in table["rows"]}
-        more = [row for own in ours.values() for row in own if row not in printed]
-        header = ["", *(f"{column}: {who}" for column in columns for who in ("paper", "ours"))]
+        more = [row for names in ours.values() for row in names if row not in printed]
+        header = ["", *(f"{column}: {side}" for column in columns for side in ("paper", "ours"))]
         rows = [
             [row, *(cell for column in columns for cell in (_plain(printed, row, column), _said(ours, row, column)))]
             for row in dict.fromkeys([*printed, *more])
         ]
-        where = f"Table {wanted}" if isinstance(wanted, int) else wanted
+        where = f"Table {table_name}" if isinstance(table_name, int) else table_name
         note = "– not in the paper, or the file is not here."
         tables.append(Table.of(header, rows, f"{paper['paper']}, {where}: {table['title']}", notes=[note]))
     return tables
@@ -61,14 +61,14 @@ def _said(ours: Counts, row: str, column: str) -> str:
 
 def _crepe(folder: Path) -> Counts:
     """A step is a block after the start; the paper's 295 steps of dev also count ten starts that are typed."""
-    found: dict[str, list[Any]] = {
+    by_column: dict[str, list[Any]] = {
         column: list(json.loads(file.read_text(encoding="utf-8")).values())
         for column, split in (("Dev", "dev"), ("Test", "test"))
         if (file := folder / f"data_{split}_v2.json").is_file()
     }
-    if len(found) == 2:
-        found["Total"] = [*found["Dev"], *found["Test"]]
-    return {column: _crepe_counts(procedures) for column, procedures in found.items()}
+    if len(by_column) == 2:
+        by_column["Total"] = [*by_column["Dev"], *by_column["Test"]]
+    return {column: _crepe_counts(procedures) for column, procedures in by_column.items()}
 
 
 def _crepe_counts(procedures: list[Any]) -> dict[str, float]:
@@ -84,17 +84,17 @@ def _crepe_counts(procedures: list[Any]) -> dict[str, float]:
 
 
 def _wiqa(folder: Path) -> Counts:
-    found = {
+    by_column = {
         column: [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
         for column, split in (("Train", "train"), ("Dev", "dev"), ("Test", "test"))
         if (file := folder / f"{split}.jsonl").is_file()
     }
-    if len(found) == 3:
-        found["Total"] = [row for rows in list(found.values()) for row in rows]
-    listed = folder / "para_id.prompt.topic.partition.tsv"
-    lines = [line.split("\t") for line in listed.read_text(encoding="utf-8").splitlines()] if listed.is_file() else []
+    if len(by_column) == 3:
+        by_column["Total"] = [row for rows in list(by_column.values()) for row in rows]
+    source = folder / "para_id.prompt.topic.partition.tsv"
+    lines = [line.split("\t") for line in source.read_text(encoding="utf-8").splitlines()] if source.is_file() else []
     topics = {row["para_id"].removeprefix("propara_"): row["topic"] for row in _rows(lines)}
-    return {column: _wiqa_counts(rows, topics) for column, rows in found.items()}
+    return {column: _wiqa_counts(rows, topics) for column, rows in by_column.items()}
 
 
 def _rows(lines: list[list[str]]) -> Iterator[dict[str, str]]:
@@ -103,15 +103,15 @@ def _rows(lines: list[list[str]]) -> Iterator[dict[str, str]]:
 
 def _wiqa_counts(rows: list[Any], topics: Mapping[str, str]) -> dict[str, float]:
     about = [row["metadata"] for row in rows]
-    paragraphs = {one["para_id"] for one in about}
-    types = Counter(_TYPES[one["question_type"]] for one in about)
-    hops = Counter(_HOPS[one["path_len"] - 1] for one in about if one["path_len"] > 1)
+    paragraphs = {question["para_id"] for question in about}
+    types = Counter(_TYPES[question["question_type"]] for question in about)
+    hops = Counter(_HOPS[question["path_len"] - 1] for question in about if question["path_len"] > 1)
     answers = Counter(f"answer {row['question']['answer_label'].replace('_', ' ')}" for row in rows)
     known = {topics[name.removeprefix("propara_")] for name in paragraphs if name.removeprefix("propara_") in topics}
     return {
         **({"topics": len(known)} if known else {}),
         "paragraphs": len(paragraphs),
-        "influence graphs": len({(one["para_id"], one["graph_id"]) for one in about}),
+        "influence graphs": len({(question["para_id"], question["graph_id"]) for question in about}),
         "questions": len(rows),
         **{name: types[name] for name in _TYPES.values()},
         **{name: hops[name] for name in _HOPS.values()},
@@ -135,7 +135,7 @@ def _openpi2(folder: Path) -> Counts:
     ]
 
     def sizes(clusters: list[Any], key: str) -> float:
-        return fmean(len(set(one.get(key) or ())) for one in clusters)
+        return fmean(len(set(cluster.get(key) or ())) for cluster in clusters)
 
     return {
         "Dev": {
@@ -161,7 +161,7 @@ def _boxes(folder: Path) -> Counts:
             split = file.partition("-")[0].removesuffix(".jsonl").capitalize()
             rows = [json.loads(line) for line in read_encrypted(archive, member).splitlines() if line]
             row = inside.rpartition("/")[2] or archive.stem
-            ours.setdefault(f"{split} scenarios", {})[row] = len({one["sample_id"] for one in rows})
+            ours.setdefault(f"{split} scenarios", {})[row] = len({question["sample_id"] for question in rows})
             ours.setdefault(f"{split} examples", {})[row] = len(rows)
     return ours
 

@@ -92,18 +92,18 @@ class Writing:
         capitalised = {word for text in self._contexts for word in _INSIDE_SENTENCE.findall(text)}
         return frozenset(word for word in capitalised if word.casefold() not in self._lower)
 
-    def fitted(self, other: str, answer: str) -> str:
+    def fitted(self, text: str, answer: str) -> str:
         """Return the other answer with the answer's capital and full stop; names and abbreviations keep theirs."""
-        if other.endswith(".") and not answer.endswith(".") and not other.rpartition(" ")[2][:1].isupper():
-            other = other.rstrip(".")
-        first, *rest = other.split()
-        if not (answer[0].islower() and other[0].isupper()):
-            return other
+        if text.endswith(".") and not answer.endswith(".") and not text.rpartition(" ")[2][:1].isupper():
+            text = text.rstrip(".")
+        first, *rest = text.split()
+        if not (answer[0].islower() and text[0].isupper()):
+            return text
         word, known = first.casefold(), first in self._names or first in entities.NAMES
         is_common = word in STOP_WORDS or (word in self._lower and not known)
         named = any(part[0].isupper() and part.casefold() not in STOP_WORDS for part in rest)
         is_name = known or first != first.capitalize() or named
-        return other[0].lower() + other[1:] if is_common or not is_name else other
+        return text[0].lower() + text[1:] if is_common or not is_name else text
 
 
 def same_form(answer: str, other: str) -> bool:
@@ -181,22 +181,22 @@ class Candidates:
         readers = {Pool.OPTIONS: self._from_options, Pool.LISTS: self._from_lists, Pool.DATASET: self._from_dataset}
         for pool in self._order:
             if pool in readers and bool(self.choices(place)) == (pool is Pool.OPTIONS):
-                for other in readers[pool](place):
-                    yield pool, other
+                for candidate in readers[pool](place):
+                    yield pool, candidate
 
     def proposed(self, place: int, proposals: Sequence[str]) -> Iterator[tuple[Pool, str]]:
         """Yield the model's proposals for a sample that have the form of its answer."""
         answer = self._answers[place]
         for text in proposals:
-            if same_form(answer, other := self._writing.fitted(text, answer)):
-                yield Pool.MODEL, other
+            if same_form(answer, candidate := self._writing.fitted(text, answer)):
+                yield Pool.MODEL, candidate
 
     def _from_options(self, place: int) -> list[str]:
         answer, kind, question = self._answers[place], self.kinds[place], self._samples[place].question
-        fitted = [self._writing.fitted(other, answer) for other in self._drawn(self.choices(place))]
+        fitted = [self._writing.fitted(candidate, answer) for candidate in self._drawn(self.choices(place))]
         # Those of the same kind come first.
-        fitted.sort(key=lambda other: kind is None or entities.kind_of(other, question, "") != kind)
-        return [other for other in fitted if same_form(answer, other)]
+        fitted.sort(key=lambda candidate: kind is None or entities.kind_of(candidate, question, "") != kind)
+        return [candidate for candidate in fitted if same_form(answer, candidate)]
 
     def _from_lists(self, place: int) -> list[str]:
         answer, sample = self._answers[place], self._samples[place]
@@ -211,21 +211,21 @@ class Candidates:
         if self._more is not None:
             yield from self._drawn(self._lent_widely.get((entities.wider(kind), name), ()) if kind else ())
 
-    def _drawn(self, others: Iterable[str]) -> list[str]:
-        return self._rng.sample(found := list(others), len(found))
+    def _drawn(self, texts: Iterable[str]) -> list[str]:
+        return self._rng.sample(candidates := list(texts), len(candidates))
 
     @cached_property
     def _lent_widely(self) -> dict[tuple[Kind, str], dict[str, None]]:
         """(Wider kind, type) → the answers of all rows."""
-        found: dict[tuple[Kind, str], dict[str, None]] = {}
+        result: dict[tuple[Kind, str], dict[str, None]] = {}
         for (kind, name), answers in self._lent.items():
-            found.setdefault((entities.wider(kind), name), {}).update(answers)
+            result.setdefault((entities.wider(kind), name), {}).update(answers)
         seen = Writing(sample.context for sample in self._more or ()).plain
         for sample in self._more or ():
             answer = _written(sample)
             if _can_be_lent(sample, answer) and (further := entities.kind_of(answer, sample.question, seen)):
-                found.setdefault((entities.wider(further), _type(sample, answer)), {})[answer] = None
-        return found
+                result.setdefault((entities.wider(further), _type(sample, answer)), {})[answer] = None
+        return result
 
 
 def _written(sample: EventSample) -> str:
@@ -262,11 +262,11 @@ def propose(samples: Sequence[EventSample], answers: Sequence[str], options: Swa
     for sample, answer in zip(samples, answers, strict=True):
         sentences = (text for text in split_sentences(sample.context) if mentions.find(answer, text))
         prompts.append(templates.prompt(sample, "sample", [answer], sentence=next(sentences, sample.context)))
-    return [found or [] for found in judge.ask(prompts, read_answers, job="swap", reminder=templates.reminder)]
+    return [texts or [] for texts in judge.ask(prompts, read_answers, job="swap", reminder=templates.reminder)]
 
 
 def read_answers(reply: str) -> list[str] | None:
     """Return the answers in a reply, divided by line breaks or semicolons, without marks; None for an empty reply."""
     parts = re.split(r"[;\n]", reply)
-    found = [_LIST_MARK.sub("", part).strip().rstrip(".,").strip(_QUOTES).strip() for part in parts]
-    return list(dict.fromkeys(filter(None, found))) or None
+    answers = [_LIST_MARK.sub("", part).strip().rstrip(".,").strip(_QUOTES).strip() for part in parts]
+    return list(dict.fromkeys(filter(None, answers))) or None

@@ -223,7 +223,7 @@ def _is_woman(first_name: str, answer: str, context: str) -> bool:
     """Whether a first name, or more of the words near the mentions of the person, are a woman's."""
     if first_name in _FIRST_NAMES:
         return first_name in _WOMEN
-    places = [found.span() for found in re.finditer(re.escape(answer), context)]
+    places = [match.span() for match in re.finditer(re.escape(answer), context)]
     near = " ".join(context[max(0, start - _NEAR) : end + 2 * _NEAR] for start, end in places)
     she, he = (len(re.findall(rf"\b(?:{gendered})\b", near, re.IGNORECASE)) for gendered in _GENDERS)
     return she > he
@@ -236,10 +236,10 @@ def _organisations(parts: list[str], rng: random.Random) -> list[str]:
     for place, part in enumerate(parts):
         for entries in (_CITIES, _ENTRIES["countries"], _ENTRIES["natives"]):
             if part in entries:
-                others = [other for other in _drawn(entries, rng) if other != part]
-                return [" ".join([*parts[:place], other, *parts[place + 1 :]]) for other in others]
+                choices = [entry for entry in _drawn(entries, rng) if entry != part]
+                return [" ".join([*parts[:place], entry, *parts[place + 1 :]]) for entry in choices]
     if parts[-1] in TYPES and parts[0] not in TYPES | _GENERAL and len(parts) < 5:
-        return [" ".join([other, *parts[1:]]) for other in _drawn(_SURNAMES, rng)]
+        return [" ".join([surname, *parts[1:]]) for surname in _drawn(_SURNAMES, rng)]
     return []
 
 
@@ -263,7 +263,7 @@ def other_numbers(answer: str, rng: random.Random) -> list[str]:
     """Return the answer with another number, year or date in random order; none if it has no single number."""
     months = [form for forms in _MONTHS for form in forms if re.search(rf"\b{form}\b", answer)]
     years = YEAR.findall(answer)
-    numbers = [found for found in _ONE_NUMBER.finditer(answer) if not YEAR.fullmatch(found[1])]
+    numbers = [match for match in _ONE_NUMBER.finditer(answer) if not YEAR.fullmatch(match[1])]
     if months:
         return _other_dates(answer, months, numbers, rng)
     in_words = [word for word in re.findall(r"[A-Za-z]+", answer) if any(word.lower() in group for group in _WORDS)]
@@ -277,16 +277,16 @@ def other_numbers(answer: str, rng: random.Random) -> list[str]:
         return _other_values(answer, numbers[0], rng)
     word = in_words[0]
     group = next(group for group in _WORDS if word.lower() in group)
-    others = [other for other in rng.sample(group, len(group)) if other != word.lower()]
-    return [re.sub(rf"\b{word}\b", other.capitalize() if word[0].isupper() else other, answer) for other in others]
+    choices = [new for new in rng.sample(group, len(group)) if new != word.lower()]
+    return [re.sub(rf"\b{word}\b", new.capitalize() if word[0].isupper() else new, answer) for new in choices]
 
 
 def number_forms(word: str) -> set[str]:
     """Return how a number can be written: `5`, `5th`, `five`, `fifth`; an empty set for another word."""
     groups = ((2, _WORDS[0]), (1, _WORDS[2]))  # with the number of the first word
     values = [first + group.index(word.lower()) for first, group in groups if word.lower() in group]
-    if found := re.fullmatch(r"(\d+)(?:st|nd|rd|th)?", word):
-        values = [int(found[1])]
+    if match := re.fullmatch(r"(\d+)(?:st|nd|rd|th)?", word):
+        values = [int(match[1])]
     forms = {word for _ in values} | {form for value in values for form in (str(value), f"{value}{_ordinal(value)}")}
     return forms | {group[v - first] for v in values for first, group in groups if 0 <= v - first < len(group)}
 
@@ -295,8 +295,8 @@ def _other_dates(answer: str, months: list[str], days: list[re.Match[str]], rng:
     """Another day of the month; another month if there is no day."""
     if len(days) == 1 and 1 <= int(days[0][1].replace(",", "")) <= 31 and not days[0][3]:
         day, width = days[0], 2 if days[0][1][0] == "0" else 0
-        others = [other for other in rng.sample(range(1, 29), 28) if other != int(day[1])]
-        return [f"{answer[: day.start(1)]}{other:0{width}d}{answer[day.end(1) :]}" for other in others]
+        choices = [number for number in rng.sample(range(1, 29), 28) if number != int(day[1])]
+        return [f"{answer[: day.start(1)]}{number:0{width}d}{answer[day.end(1) :]}" for number in choices]
     if days or len(set(months)) != 1:
         return []
     forms = next(forms for forms in _MONTHS if months[0] in forms)
@@ -315,16 +315,16 @@ def _other_values(answer: str, number: re.Match[str], rng: random.Random) -> lis
         most = min(most, 99 // step)
     if most < least:
         return []  # more than 100 %
-    values = [other for other in range(least, most + 1) if other != value] if most - least < 1000 else []
+    values = [candidate for candidate in range(least, most + 1) if candidate != value] if most - least < 1000 else []
     values = values or [rng.randint(least, most) for _ in range(_TRIES)]
-    found = []
-    for other in rng.sample(values, min(_TRIES, len(values))):
-        text = f"{other * step:,}" if "," in number[1] else str(other * step)
+    texts = []
+    for candidate in rng.sample(values, min(_TRIES, len(values))):
+        text = f"{candidate * step:,}" if "," in number[1] else str(candidate * step)
         if decimals:
             text += "." + "".join(rng.choice("123456789") for _ in decimals[1:])
         end = number.start(1) + len(number[1]) + len(decimals) + len(ordinal)
-        found.append(answer[: number.start(1)] + text + (_ordinal(other * step) if ordinal else "") + answer[end:])
-    return found
+        texts.append(answer[: number.start(1)] + text + (_ordinal(candidate * step) if ordinal else "") + answer[end:])
+    return texts
 
 
 def _ordinal(number: int) -> str:

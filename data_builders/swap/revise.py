@@ -76,23 +76,23 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
     The result is `TRACES` if parts of the old answer would stay, and `NO_OTHER` if the other entity does not fit.
     `other` is written as inside a sentence.
     """
-    texts, asked = texts_of(sample), _asked_in(sample)
+    texts, question = texts_of(sample), _asked_in(sample)
     answer = mentions.spelling(sample.answers[0], texts)
     assert answer is not None, "refused before"
     if not _fits(sample, answer, other, pool):
         return Refusal.NO_OTHER
     rest = mentions.without(other, mentions.without(answer, texts))
-    renamed = _renaming(answer, other, rest, asked)
+    renamed = _renaming(answer, other, rest, question)
     if renamed is None:
         return Refusal.TRACES
     has_other = bool(mentions.find(other, texts))
-    if _renaming(other, answer, rest, asked) != {} or (has_other and renamed):
+    if _renaming(other, answer, rest, question) != {} or (has_other and renamed):
         return Refusal.NO_OTHER
-    others = {answer: other, **renamed, **({other: answer} if has_other else {})}
-    refined, context = sample.refined_context, mentions.exchanged(sample.context, others)
+    replacements = {answer: other, **renamed, **({other: answer} if has_other else {})}
+    refined, context = sample.refined_context, mentions.exchanged(sample.context, replacements)
     if any(mentions.find(accepted, context) for accepted in sample.answers[1:]):
         return Refusal.OTHER_ANSWER
-    if mentions.exchanged(context, {new: old for old, new in others.items()}).split() != sample.context.split():
+    if mentions.exchanged(context, {new: old for old, new in replacements.items()}).split() != sample.context.split():
         return Refusal.NO_OTHER
     swapped = {"from": answer, "to": other, "pool": pool.value, **({"parts": renamed} if renamed else {})}
     folded = other.casefold().rstrip(".")
@@ -100,7 +100,7 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
         update={
             "id": f"{sample.id}-swapped",
             "context": context,
-            "refined_context": None if refined is None else mentions.exchanged(refined, others),
+            "refined_context": None if refined is None else mentions.exchanged(refined, replacements),
             "answers": [next((text for text in sample.options if text.casefold().rstrip(".") == folded), other)],
             "subset": "conflict" if sample.habit and sample.subset != "unknown" else sample.subset,
             "meta": {**sample.meta, SWAPPED: swapped},
@@ -124,18 +124,18 @@ def _asked_in(sample: EventSample) -> str:
     return "\n".join([sample.question, *(turn.content for turn in turns)])
 
 
-def _is_asked(entity: str, asked: str) -> bool:
+def _is_asked(entity: str, question: str) -> bool:
     """Whether a question has the entity, or all words of its name."""
     content = mentions.content_words(entity) or WORD.findall(entity)
-    if mentions.is_named(entity, asked) if len(content) == 1 else mentions.find(entity, asked):
+    if mentions.is_named(entity, question) if len(content) == 1 else mentions.find(entity, question):
         return True
-    found = {word.casefold() for word in WORD.findall(asked)}
-    return bool(content) and all(word.casefold() in found for word in content)
+    question_words = {word.casefold() for word in WORD.findall(question)}
+    return bool(content) and all(word.casefold() in question_words for word in content)
 
 
 def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     """Whether the other entity may be the answer; the habit would not be counterfactual."""
-    texts, asked = texts_of(sample), _asked_in(sample)
+    texts, question = texts_of(sample), _asked_in(sample)
     taken = {text.casefold() for text in (*sample.answers, answer)}
     wrong = {normalise(text) for text in (*sample.habit, *sample.rejected)}
     is_new = shape_of(answer) in ("year", "date", "number") or pool in (Pool.LISTS, Pool.MODEL)
@@ -150,8 +150,8 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
         lambda: normalise(other) in wrong,
         lambda: other.casefold() in taken or "".join(new) == "".join(old),
         lambda: set(new) <= set(old) or set(new) >= set(old),
-        lambda: _is_asked(other, asked) or any(mentions.find(word, asked) for word in names),
-        lambda: (is_new and mentions.find(other, texts)) or _number_is_asked(answer, other, asked),
+        lambda: _is_asked(other, question) or any(mentions.find(word, question) for word in names),
+        lambda: (is_new and mentions.find(other, texts)) or _number_is_asked(answer, other, question),
         lambda: longer(other) or not mentions.is_replaceable(other, texts),
         lambda: not _keeps_order(answer, other, texts, any_distance=pool is Pool.OPTIONS),
         lambda: difference and (longer(answer) or is_modifier(answer, texts)),
@@ -161,16 +161,16 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     return not any(holds() for holds in against)
 
 
-def _number_is_asked(answer: str, other: str, asked: str) -> bool:
+def _number_is_asked(answer: str, other: str, question: str) -> bool:
     """Whether the question has the number that would change, in digits or words: `the fifth` for `5th Baron`."""
     changed = set(WORD.findall(answer)) - set(WORD.findall(other))
-    return any(mentions.find(form, asked) for word in changed for form in number_forms(word))
+    return any(mentions.find(form, question) for word in changed for form in number_forms(word))
 
 
 def _has_other_answer(sample: EventSample, answer: str, texts: str) -> bool:
     """Whether another accepted answer stays; a part of the name may change with it."""
     rest = mentions.without(answer, texts)
-    return any(mentions.find(other, rest) and not mentions.find(other, answer) for other in sample.answers[1:])
+    return any(mentions.find(extra, rest) and not mentions.find(extra, answer) for extra in sample.answers[1:])
 
 
 def _counts_several(answer: str, context: str) -> bool:
@@ -190,7 +190,7 @@ def _keeps_order(answer: str, other: str, texts: str, *, any_distance: bool) -> 
     return near and not any(first < year < last for year in YEAR.findall(texts))
 
 
-def _renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] | None:
+def _renaming(entity: str, other: str, rest: str, question: str) -> dict[str, str] | None:
     """What changes together with the entity if `other` replaces it; None if the `rest` of the texts has a trace of it.
 
     Words that both have are no traces.
@@ -198,7 +198,7 @@ def _renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] 
     shared = frozenset(words(entity)) & frozenset(words(other))
     renamed: dict[str, str] = {}
     if (native := DEMONYMS.get(entity)) and mentions.find(native, rest):
-        if (new := DEMONYMS.get(other)) is None or mentions.find(native, asked) or mentions.find(new, rest):
+        if (new := DEMONYMS.get(other)) is None or mentions.find(native, question) or mentions.find(new, rest):
             return None
         renamed[native], rest = new, _without(native, rest)
     types = [word for word in entity.split() if word in TYPES and word.casefold() not in shared]
@@ -213,7 +213,7 @@ def _renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] 
             new_part = _counterpart(start, end, len(parts), other.split())
             if new_part is None or new_part in renamed.values():
                 return None
-            if mentions.find(part, asked) or mentions.find(new_part, rest):
+            if mentions.find(part, question) or mentions.find(new_part, rest):
                 return None
             renamed[part] = new_part
         rest = _without(part, rest)
@@ -226,25 +226,25 @@ def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> b
     A trace is an inflection or derivation of one of its words (`barns`, `Israeli`), its initials (`BBC`), or one of
     its heads after `the` (`the barn` for `the red barn`).
     """
-    content, found = mentions.content_words(entity) or [entity], WORD.findall(rest)
+    content, left = mentions.content_words(entity) or [entity], WORD.findall(rest)
     initials = mentions.initials(content)
-    if len(initials) > 1 and initials in found and initials != mentions.initials(other.split()):
+    if len(initials) > 1 and initials in left and initials != mentions.initials(other.split()):
         return True
-    lower = [word.casefold() for word in found]
+    lower = [word.casefold() for word in left]
     heads = {head(part) for part in _JOINED.split(entity)}
 
     alone = len(content) == 1
 
     def is_left(word: str) -> bool:
         if word.isdigit():  # next to a word that the entity has
-            places = [place for place, text in enumerate(found) if text == word]
-            beside = {lower[at] for place in places for at in (place - 1, place + 1) if 0 <= at < len(found)}
+            places = [place for place, text in enumerate(left) if text == word]
+            beside = {lower[at] for place in places for at in (place - 1, place + 1) if 0 <= at < len(left)}
             return bool(places) if alone else not beside.isdisjoint(set(shared) - STOP_WORDS)
         if alone:
-            others = found if word[0].isupper() else lower
-            return word in others or any(mentions.is_derived(word, text) for text in others)
+            forms = left if word[0].isupper() else lower
+            return word in forms or any(mentions.is_derived(word, text) for text in forms)
         if word[0].isupper():
-            return word not in TYPES and any(mentions.is_derived(word, text) for text in found if text[0].isupper())
+            return word not in TYPES and any(mentions.is_derived(word, text) for text in left if text[0].isupper())
         named = [text for before, text in pairwise(lower) if before in _DEFINITE]
         return word in heads and any(text == word or mentions.is_derived(word, text) for text in named)
 
@@ -253,9 +253,9 @@ def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> b
 
 def head(phrase: str) -> str:
     """Return the word that says what a phrase names: the last one before a preposition."""
-    found, cues = words(phrase), words_of("noun_cues", "placing")
-    end = next((i for i, word in enumerate(found) if i and word in cues), len(found))
-    return found[end - 1] if found else ""
+    phrase_words, cues = words(phrase), words_of("noun_cues", "placing")
+    end = next((i for i, word in enumerate(phrase_words) if i and word in cues), len(phrase_words))
+    return phrase_words[end - 1] if phrase_words else ""
 
 
 def _runs(parts: list[str]) -> Iterator[tuple[int, int]]:

@@ -109,7 +109,7 @@ def with_twins(
     has tagged stays as it is. Its twin has the model's habit, and is in `conflict` with it, unless the sample is
     `unknown`. Samples with another subset get no twin, and `Swaps` does not count them.
     """
-    habits, found = Habits(train), list[EventSample]()
+    habits, result = Habits(train), list[EventSample]()
     free = {
         place: sample.model_copy(update={} if TAG in sample.meta else {"habit": sample.habit or habits.of(sample)})
         for place, sample in enumerate(samples)
@@ -125,8 +125,8 @@ def with_twins(
             if _subset_by(habit, sample) == "aligned":
                 habit = sample.answers
             pair = [row.model_copy(update={"subset": _subset_by(habit, row), "habit": habit}) for row in pair]
-        found += pair
-    return found, swaps
+        result += pair
+    return result, swaps
 
 
 def _swap_by_model(
@@ -155,8 +155,8 @@ def _swap_by_model(
 def _first_that_fits(sample: EventSample, candidates: Iterable[tuple[Pool, str]]) -> EventSample | Refusal:
     """The sample with the first candidate that fits; else the reason that was nearest to a fit."""
     refusals = set()
-    for pool, other in candidates:
-        outcome = revised(sample, other, pool)
+    for pool, candidate in candidates:
+        outcome = revised(sample, candidate, pool)
         if isinstance(outcome, EventSample):
             return outcome
         refusals.add(outcome)
@@ -199,8 +199,8 @@ class Habits:
 
 def _questions(row: EventSample) -> list[tuple[str, ...]]:
     """The row's question as it is, without names and numbers, and what it asks for."""
-    asked = (row.format, asked_for(row.question))
-    return [(row.format, "", normalise(row.question)), (*asked, without_names(row.question)), asked]
+    kind = (row.format, asked_for(row.question))
+    return [(row.format, "", normalise(row.question)), (*kind, without_names(row.question)), kind]
 
 
 def _subset_by(habit: Sequence[str], row: EventSample) -> Subset:
@@ -209,4 +209,4 @@ def _subset_by(habit: Sequence[str], row: EventSample) -> Subset:
     if any(same(form, answer) for form in habit for answer in row.answers):
         return "aligned"
     pairs = [] if row.candidates else [(form, answer) for form in habit for answer in row.answers]
-    return "unknown" if any(contains(one, other) or contains(other, one) for one, other in pairs) else "conflict"
+    return "unknown" if any(contains(form, answer) or contains(answer, form) for form, answer in pairs) else "conflict"

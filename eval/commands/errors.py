@@ -51,22 +51,22 @@ def errors(
     """
     [scored] = load_runs([run], bench)
     wrong = [prediction for prediction in scored.predictions.values() if not prediction.right]
-    asked = make_judge(judge, asking=not estimate)
+    judge_model = make_judge(judge, asking=not estimate)
     if estimate:
-        if asked is None:
+        if judge_model is None:
             raise UserError("--estimate without a judge; the rule costs nothing", "name one: --judge openai or local")
-        click.echo(folded(f"error patterns: {asked.estimate(error_prompts(wrong, asked))}"))
+        click.echo(folded(f"error patterns: {judge_model.estimate(error_prompts(wrong, judge_model))}"))
         return
-    if asked is not None and without_context is not None:
+    if judge_model is not None and without_context is not None:
         raise UserError("--without-context is for the rule; expected no --judge", "drop one of the two")
     answers = {}
-    if asked is None and wrong:
+    if judge_model is None and wrong:
         without = read_without_context(scored, wrong, without_context, noun="wrong predictions")
         answers = {key: prediction.answer for key, prediction in without.items()}
-    judged = find_error_patterns(wrong, asked, without_context=answers)
-    if asked is not None:
+    judged = find_error_patterns(wrong, judge_model, without_context=answers)
+    if judge_model is not None:
         decided = sum(error.pattern is not ErrorPattern.UNDECIDED for error in judged)
-        asked.require_usable("error patterns", decided, len(judged))
+        judge_model.require_usable("error patterns", decided, len(judged))
     written = write_patterns(scored, {(p.dataset, p.id): error for p, error in zip(wrong, judged, strict=True)}, judge)
     patterns = read_patterns(scored)
     assert patterns is not None
@@ -74,7 +74,7 @@ def errors(
 
     click.echo(f"{len(wrong):,} of {len(scored.predictions):,} predictions are wrong\n")
     click.echo(pattern_table([scored], {scored.label: patterns}).terminal())
-    say("\n" + filled(_BY_RULE if asked is None else asked.usage.describe()))
-    method = _BY_RULE if asked is None else f"Sorted by the judge {judge.model}."
+    say("\n" + filled(_BY_RULE if judge_model is None else judge_model.usage.describe()))
+    method = _BY_RULE if judge_model is None else f"Sorted by the judge {judge.model}."
     for file in [written, *write_error_report(scored, patterns, answers, method=method, samples=samples)]:
         click.echo(f"wrote {file}")

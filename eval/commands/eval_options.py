@@ -64,8 +64,8 @@ def eval_options(*names: str) -> Callable[[Any], Any]:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_engine(*args: Any, **values: Any) -> Any:
-            given = {name: values.pop(name) for name in _ENGINES_OF}
-            return command(*args, **values, **_collect(values["engine"], given))
+            engine_options = {name: values.pop(name) for name in _ENGINES_OF}
+            return command(*args, **values, **_collect(values["engine"], engine_options))
 
         options = [*map(eval_option, (*names, *_OF_ENGINES)), *_VLLM.values(), *_ENDPOINT.values()]
         return functools.reduce(lambda made, option: option(made), reversed(options), with_engine)

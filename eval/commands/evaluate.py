@@ -109,7 +109,7 @@ def evaluate(
         few = options["setting"] == "few_shot"
         options["form"] = "one_turn" if few else "chat"
         options["prompt_set"] = options["prompt_set"] or ("bare" if few else None)
-    asked = make_judge(judge)
+    judge_model = make_judge(judge)
     passes = _run_folders(model, decoders, outs)
     launch_if_asked(launcher, processes, options["engine"])
     is_main = os.environ.get("RANK", "0") == "0"
@@ -133,30 +133,30 @@ def evaluate(
                 f"{passes[0][1] / 'eval' / located.name} with those of --bench {located.name}",
                 f"rename the folder, for example to {located.name}-rows",
             )
-        if asked is not None:
+        if judge_model is not None:
             _check_free_answers(located.file, judge)
         from eval.run.engines.engine import shared_engine
         from eval.run.evaluate import evaluate_model
 
         load = None if len(passes) == 1 else shared_engine()
         # Plain decoding comes last, as a contrast computes all states that it needs.
-        for decoder, run in sorted(passes, key=lambda one: one[0] == "plain"):
+        for decoder, run in sorted(passes, key=lambda item: item[0] == "plain"):
             asked_how = EvalOptions(**options, decoder=decoder)
             scores = evaluate_model(model, located, run=run, options=asked_how, load=load)
             if is_main:
                 if len(passes) > 1:
                     click.echo(f"\n== {run}")
                 _show(scores, run, options)
-                if asked is not None:
-                    _judge(run, scores.bench.name, asked, judge)
+                if judge_model is not None:
+                    _judge(run, scores.bench.name, judge_model, judge)
 
 
 def _check_benchmark(bench: str | None, suite: str | None) -> None:
     """Raise UserError unless there is one benchmark."""
     if (bench is None) == (suite is None):
-        got = "both" if bench is not None else "neither"
+        form = "both" if bench is not None else "neither"
         remedy = f"give a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})"
-        raise UserError(f"expected either --bench or --suite, got {got}", remedy)
+        raise UserError(f"expected either --bench or --suite, got {form}", remedy)
     if bench is not None and not is_system(bench) and not Path(bench).exists():
         hint = did_you_mean(bench, SYSTEM_NAMES) or did_you_mean(bench, SUITES).replace("mean", "mean --suite")
         raise UserError(
@@ -165,12 +165,12 @@ def _check_benchmark(bench: str | None, suite: str | None) -> None:
         )
 
 
-def refuse_together(given: dict[str, Any]) -> None:
-    """Raise UserError for an unknown decoder, or options that do not go together; `given` are click's parameters."""
-    engine, alpha, launcher = (given[name] for name in ("engine", "alpha", "launcher"))
-    system = given["bench"] if is_system(given["bench"]) else None
-    judged, several = given["judge_backend"] != "rules", len(given["decoders"]) > 1
-    by_likelihood, without_context = given["answer"] == "likelihood", given["without_context"]
+def refuse_together(values: dict[str, Any]) -> None:
+    """Raise UserError for an unknown decoder, or options that do not go together; `values` are click's parameters."""
+    engine, alpha, launcher = (values[name] for name in ("engine", "alpha", "launcher"))
+    system = values["bench"] if is_system(values["bench"]) else None
+    judged, several = values["judge_backend"] != "rules", len(values["decoders"]) > 1
+    by_likelihood, without_context = values["answer"] == "likelihood", values["without_context"]
     of_piper = "concerns PIPER's prompts and rows, and a system has its own"
     scorer = "its paper's scorer scores it; expected rows of format qa or chat"
     generated, drop_one = "a judge reads answers that were generated from contexts", "drop one of the two"
@@ -179,16 +179,16 @@ def refuse_together(given: dict[str, Any]) -> None:
     drop = "give one --decoder, or drop it"
     refuse_conflicts(
         [
-            (given["suite"] is None and system is None, "--bench PATH", "it is for suites and systems", "drop it",
-             {f"--data {given['data']}": given["data"] is not None}),
+            (values["suite"] is None and system is None, "--bench PATH", "it is for suites and systems", "drop it",
+             {f"--data {values['data']}": values["data"] is not None}),
             (system is None, "--bench PATH", "it is an option of a system", f"add --bench {' or '.join(SYSTEM_NAMES)}",
-             {f"--set {''.join(given['given'][:1])}": bool(given["given"])}),
+             {f"--set {''.join(values['given'][:1])}": bool(values["given"])}),
             (system is not None, f"--bench {system}", of_piper, "drop it, or see --set",
-             _changed(_OF_ROWS, given) | {"--form paper": given["form"] == _PAPER}),
+             _changed(_OF_ROWS, values) | {"--form paper": values["form"] == _PAPER}),
             (not by_likelihood, "--answer generate", "it concerns options by likelihood",
-             "drop it, or add --answer likelihood", _changed(_BY_LIKELIHOOD, given)),
-            (given["setting"] != "few_shot", f"--setting {given['setting']}", "its prompts show none",
-             "drop it, or add --setting few_shot", {"--demonstrations": given["demonstrations"] is not None}),
+             "drop it, or add --answer likelihood", _changed(_BY_LIKELIHOOD, values)),
+            (values["setting"] != "few_shot", f"--setting {values['setting']}", "its prompts show none",
+             "drop it, or add --setting few_shot", {"--demonstrations": values["demonstrations"] is not None}),
             (system is not None, f"--bench {system}", scorer, "drop it", {"--judge": judged}),
             (without_context, "--without-context", generated, drop_one, {"--judge": judged}),
             (by_likelihood, "--answer likelihood", generated, drop_one, {"--judge": judged}),
@@ -204,7 +204,7 @@ def refuse_together(given: dict[str, Any]) -> None:
              {f"--alpha {alpha}": alpha is not None}),
         ]
     )  # fmt: skip
-    for decoder in given["decoders"]:
+    for decoder in values["decoders"]:
         given_decoder(decoder, alpha, MAX_ALPHA)
 
 
@@ -243,7 +243,7 @@ def _check_free_answers(file: Path, judge: JudgeOptions) -> None:
         )
 
 
-def _judge(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
+def _judge(run: Path, bench: str, judge: Judge, options: JudgeOptions) -> None:
     """Judge a run's answers on a benchmark, and print how many are supported and correct."""
     from eval.compare.compare import compare_runs
     from eval.compare.judged import JUDGED_FILE, judge_answers
@@ -251,12 +251,12 @@ def _judge(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
     from eval.compare.tables import faithfulness_tables
 
     [scored] = load_runs([run], bench)
-    verdicts = judge_answers(scored, asked, options)
+    verdicts = judge_answers(scored, judge, options)
     for table in faithfulness_tables(compare_runs([scored]), words=False):
         click.echo(f"\n{table.terminal()}")
     if without := verdicts.count(None):
         click.echo(f"answers without a verdict in the requested form: {without}")
-    click.echo(filled(asked.usage.describe()))
+    click.echo(filled(judge.usage.describe()))
     click.echo(f"wrote verdicts with reasons: {scored.folder / JUDGED_FILE}")
 
 
@@ -290,9 +290,9 @@ def _show(scores: RunScores, run: Path, options: dict[str, Any]) -> None:
         "contexts cut to fit the model": scores.truncated,
         "samples without a context": scores.empty_contexts,
     }
-    for what, count in counts.items():
+    for label, count in counts.items():
         if count:
-            click.echo(f"{what}: {count}")
+            click.echo(f"{label}: {count}")
     if "openai" in (scores.engine or ""):
         click.echo("decoded plainly: an endpoint shows no logits that could be subtracted")
     if options["without_context"]:

@@ -58,5 +58,5 @@ def _error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 def _with_tasks(manager: Callable[..., Any], *, include_path: str | None = None, **options: Any) -> Any:
     """The harness's manager of tasks with this project's folder, and the user's: it takes several only as a list."""
-    own = [] if include_path is None else include_path.split(os.pathsep)
-    return manager(include_path=[str(TASKS), *own], **options)
+    paths = [] if include_path is None else include_path.split(os.pathsep)
+    return manager(include_path=[str(TASKS), *paths], **options)

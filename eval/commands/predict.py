@@ -104,6 +104,6 @@ def predict(
         "outputs without a recognised answer (their answer is empty)": answered.unread,
         "contexts cut to fit the model": answered.truncated,
     }
-    for what, count in counts.items():
+    for label, count in counts.items():
         if count:
-            click.echo(f"{what}: {count:,}")
+            click.echo(f"{label}: {count:,}")

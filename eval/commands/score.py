@@ -123,10 +123,10 @@ def _check(files: tuple[Path, ...], system: str, json_out: str | None, latex: st
         raise UserError("--json - and --latex -: only one can be printed", remedy="write one of them to a file")
 
 
-def _give(target: str, text: str, what: str, *, err: bool = False) -> None:
+def _give(target: str, text: str, noun: str, *, err: bool = False) -> None:
     """Print a text if its target is -, else write it."""
     if target == _STDOUT:
         click.echo(text, nl=False)
     else:
         write_whole(Path(target), text)
-        click.echo(f"{what}: {target}", err=err)
+        click.echo(f"{noun}: {target}", err=err)

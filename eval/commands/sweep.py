@@ -43,7 +43,7 @@ def sweep(
     jobs: int,
     strict: bool,
     dry_run: bool,
-    **given: str | None,
+    **options: str | None,
 ) -> None:
     """Train and score RECIPE with all combinations of the given values, or the runs and axes of a FILE.
 
@@ -66,11 +66,11 @@ def sweep(
     stem = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe.replace("/", "-")
     stem = stem if scale is None else f"{stem}-{scale}"
     spec = read_spec(recipe, scale)
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value}
+    changes: dict[str, Any] = {key: value for key, value in options.items() if value}
     if {"bench", "suite"} & changes.keys():  # the call's benchmark replaces the file's, arguments are added
         changes = {"bench": None, "suite": None, **changes}
     for key in ("train_args", "eval_args"):
-        changes[key] = f"{getattr(spec, key)} {given[key]}".strip()
+        changes[key] = f"{getattr(spec, key)} {options[key]}".strip()
     planned = plan_sweep(spec.model_copy(update=changes), words, out, stem)
     check_inputs(planned)
     _check_passed_on(planned, lent)
@@ -126,15 +126,15 @@ def _check_passed_on(planned: Sweep, lent: Callable[[str], Any]) -> None:
 def _list(planned: Sweep) -> None:
     from eval.sweep.costs import CommandCost, cost_of, paid_judge, sum_of
 
-    rows, listed, costs = read_rows(planned.results), list[list[str]](), list[CommandCost]()
+    rows, printed, costs = read_rows(planned.results), list[list[str]](), list[CommandCost]()
     work = {point.name for point in planned.work}
     for point in planned.points:
         if point.scored_in != point.name:
             click.echo(f"{point.name}: the same as {point.scored_in}")
         elif point.name in work:
             done = is_done(planned, point, rows)
-            left = [] if done else [words for _, words in steps(planned, point) if words not in listed]
-            listed += left
+            left = [] if done else [words for _, words in steps(planned, point) if words not in printed]
+            printed += left
             click.echo(f"{point.name}: done" if done else point.name)
             for command in left:
                 click.echo(f"  d2e {shlex.join(command)}")
@@ -166,8 +166,8 @@ def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
     if strict:
         decoding_of(planned, results).refuse()
     rows = read_rows(planned.results)
-    found = [] if spec.probe is None else settings(list(spec.axes), spec.probe.reference, rows)
-    for setting in found:
+    probed = [] if spec.probe is None else settings(list(spec.axes), spec.probe.reference, rows)
+    for setting in probed:
         tables = (table(setting).terminal() for table in (onset_table, plateau_table))
         click.echo("\n" + "\n\n".join(["\n".join(filter(None, [setting.name, *verdicts(setting)])), *tables]))
     seeds = over_seeds(planned, results)
@@ -178,12 +178,12 @@ def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
     from eval.pages.sweep.page import write_sweep_page
 
     click.echo()
-    for file in [*write_results(planned, results), *write_sweep_page(planned, results, found, seeds)]:
+    for file in [*write_results(planned, results), *write_sweep_page(planned, results, probed, seeds)]:
         click.echo(f"wrote {file}")
     if failed:
-        listed = "\n  ".join(f"{name}: {reason}" for name, reason in failed.items())
+        failures = "\n  ".join(f"{name}: {reason}" for name, reason in failed.items())
         number = len(failed.keys() & {point.name for point in planned.work})
         raise UserError(
-            f"{number} of {len(planned.work)} points failed\n  {listed}",
+            f"{number} of {len(planned.work)} points failed\n  {failures}",
             remedy="fix the cause and repeat the command; it repeats only what failed",
         )

@@ -88,10 +88,10 @@ def table(
         warn_of_other_weights(measured)
         text = _measures_as(measured, form, published=against is not None)
     else:
-        found = read_table(runs, layout, bench, against)
+        paper_table = read_table(runs, layout, bench, against)
         if strict:
-            found.decoding.refuse()
-        text = found.render(form)
+            paper_table.decoding.refuse()
+        text = paper_table.render(form)
     if out is None:
         click.echo(text, nl=False)
         return
@@ -126,8 +126,8 @@ def _measures_as(runs: Sequence[MeasuredRun], form: str, *, published: bool) -> 
     comparison = compare_results(runs)
     beside = beside_published(comparison, runs) if published else None
     if form == "json":
-        found = comparison.to_json() | ({} if beside is None else {"published": _plain(beside)})
-        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        content = comparison.to_json() | ({} if beside is None else {"published": _plain(beside)})
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     text = text_of(comparison, form)
     if published and beside is None:
         return f"{text}\nNo published value is of these measures and options.\n"

@@ -101,9 +101,9 @@ def tag(
         tagged, tags = tagged_by_questions(samples, guesses, options["threshold"])
     else:
         rule = TagRule(**{name: options.pop(name) for name in ("confidence", "threshold", "samples", "shots")})
-        asked = ClosedBook(model, EvalOptions(**options), rule)
+        closed_book = ClosedBook(model, EvalOptions(**options), rule)
         with on_sigterm("what is answered is kept, and the same command resumes"):
-            tagged, tags = asked.tagged(samples), asked.describe()
+            tagged, tags = closed_book.tagged(samples), closed_book.describe()
     start, tagged_rows = 0, dict[str, list[EventSample]]()
     for name, split_rows in rows.items():
         tagged_rows[name] = tagged[start : start + len(split_rows)]

@@ -64,7 +64,7 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
     write_whole(out, json_lines(rows))
     groups, explained = grouped(rows), sum("explanation" in row for row in rows)
     counts = [[name, *(len(groups.get((kind, label), ())) for label in LABELS)] for kind, name in TYPES.items()]
-    click.echo(Table.of(["type", *LABELS], [[name, *map(str, own)] for name, *own in counts]).terminal() + "\n")
+    click.echo(Table.of(["type", *LABELS], [[name, *map(str, cells)] for name, *cells in counts]).terminal() + "\n")
     click.echo(f"{len(rows):,} questions of {len(graphs_by_id):,} graphs ({explained:,} explained): {out}")
 
 
@@ -113,21 +113,21 @@ def wiqa_baseline(
     _check(model, train, out, words=words)
     options = WiqaOptions(paragraph="no" if without_paragraph else "yes")
     file = WIQA.gold_at(data, options, "--data")
-    asked = WIQA.read_gold(file, options)
+    test = WIQA.read_gold(file, options)
     known = [] if train is None else WIQA.read_gold(train, options)
     folder = out / "eval" / "-".join(filter(None, (WIQA.name, options.variant)))
     if (folder / SCORES_FILE).exists():  # may be another model's
         raise UserError(f"{folder}: holds results already, which would be replaced", "name another --out")
-    if both := len({question.id for question in known} & {question.id for question in asked}):
-        warn(f"{both:,} of the {len(asked):,} questions of {file} are also in {train}: their answers were trained on")
+    if both := len({question.id for question in known} & {question.id for question in test}):
+        warn(f"{both:,} of the {len(test):,} questions of {file} are also in {train}: their answers were trained on")
     if words:
-        labels = by_words(known, asked, seed)
+        labels = by_words(known, test, seed)
     else:
-        labels = by_encoder(model, known, asked, out, paragraph=not without_paragraph, seed=seed, **training)
-    by_id = dict(zip((question.id for question in asked), labels, strict=True))
+        labels = by_encoder(model, known, test, out, paragraph=not without_paragraph, seed=seed, **training)
+    by_id = dict(zip((question.id for question in test), labels, strict=True))
     answers = LabelAnswers(by_id, WIQA.about(options.model_copy(update={"file": file.name})))
-    result = WIQA.evaluate(asked, answers, options, seed)
-    result = replace(result, files=WIQA.files(asked, answers))
+    result = WIQA.evaluate(test, answers, options, seed)
+    result = replace(result, files=WIQA.files(test, answers))
     record = {"model": model, "train": None if train is None else str(train), "questions_trained": len(known)}
     write_result(folder, {"system": WIQA.name, **result.scores, **record, **training, "seed": seed}, result)
     click.echo(result.text)
@@ -139,8 +139,8 @@ def _check(model: str, train: Path | None, out: Path, *, words: bool) -> None:
     flags = given_options(click.get_current_context())
     unused = [*(_OF_TRAINING if words or train is None else ()), *(_OF_ENCODERS if words else ())]
     for flag in (flags[name] for name in unused if name in flags):
-        what = "it is for encoders" if words else "nothing is trained without --train"
-        raise UserError(f"{flag} with {model}: {what}", "drop it")
+        reason = "it is for encoders" if words else "nothing is trained without --train"
+        raise UserError(f"{flag} with {model}: {reason}", "drop it")
     if not words and not Path(model).exists() and (near := did_you_mean(model, ("adaboost",))):
         raise UserError(f"model {model!r}: no such baseline.{near}", "or name an encoder: a Hub name or a folder")
     if words and train is None:

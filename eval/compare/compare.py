@@ -80,7 +80,7 @@ class Block:
     @property
     def sizes(self) -> dict[str, int]:
         """Return subset → number of rows, without the gap."""
-        return {subset: own.rows for (_, _, subset), own in self.scores.items() if subset in ("", *SUBSETS)}
+        return {subset: score.rows for (_, _, subset), score in self.scores.items() if subset in ("", *SUBSETS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +131,15 @@ class Comparison:
 
     def blocks(self, part: str, *by: str) -> list[Block]:
         """Return the groups of a part, named by the columns `by`, in order."""
-        own = self.scores[self.scores.part == part]
-        found: dict[tuple[str, ...], dict[tuple[str, str, str], Score]] = {}
-        for cell in own.itertuples():
+        rows = self.scores[self.scores.part == part]
+        by_name: dict[tuple[str, ...], dict[tuple[str, str, str], Score]] = {}
+        for cell in rows.itertuples():
             tested = (cell.change, cell.change_low, cell.change_high, cell.p)
             change = None if pd.isna(cell.change) else Difference(*tested, cell.adjusted_p)
             score = Score(cell.mean, cell.low, cell.high, int(cell.rows), int(cell.n), change)
-            block = found.setdefault(tuple(getattr(cell, name) for name in by), {})
+            block = by_name.setdefault(tuple(getattr(cell, name) for name in by), {})
             block[cell.run, cell.measure, cell.subset] = score
-        return [Block(*item) for item in found.items()]
+        return [Block(*item) for item in by_name.items()]
 
     @property
     def groups(self) -> list[Block]:
@@ -169,8 +169,8 @@ class Comparison:
     @property
     def headline(self) -> Block | None:
         """The dataset that the verdicts on subsets are about; None without subsets."""
-        found = self.subsets
-        return found[headline([block.sizes for block in found])] if found else None
+        blocks = self.subsets
+        return blocks[headline([block.sizes for block in blocks])] if blocks else None
 
     @property
     def is_about_subsets(self) -> bool:
@@ -212,7 +212,7 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     samples = table.samples_of(frame)
     unread = {run.label: (run, answers) for run in runs if (answers := without_context(run)) is not None}
     steps = [partial(_groups, frame), partial(_faithfulness, runs, frame)]
-    steps += [partial(_context, *own) for own in unread.values()]
+    steps += [partial(_context, *pair) for pair in unread.values()]
     steps += [partial(_subsets, unread.values(), frame), partial(_confiqa, frame)]
     if runs[0].scores.bench.suite is None:
         steps.append(partial(_kinds, frame))
@@ -220,8 +220,8 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     small: dict[tuple[str, str, int], dict[str, int]] = {}
     counted = table.means(frame, table.by_subset(samples), [], plain=["accuracy"])
     few = counted[(counted.rows < ENOUGH_ROWS) & (counted.dataset != table.AVERAGE) & counted.subset.isin(SUBSETS)]
-    for own in few.itertuples():
-        small.setdefault((own.dataset, own.subset, own.rows), {})[own.run] = round(own.mean * own.rows)
+    for row in few.itertuples():
+        small.setdefault((row.dataset, row.subset, row.rows), {})[row.run] = round(row.mean * row.rows)
     tagged_by = tuple(dict.fromkeys(name for run in runs for name in run.scores.tagged_by))
     return Comparison(
         runs[0].scores.bench.name,
@@ -240,7 +240,7 @@ def joined(parts: Sequence[DataFrame]) -> DataFrame:
     whole = pd.concat([DataFrame(columns=COLUMNS), *(part for part in parts if len(part))], ignore_index=True)
     whole = whole.reindex(columns=COLUMNS + NUMBERS).fillna(dict.fromkeys(COLUMNS, ""))
     whole["is headline"] = whole["measure"] == whole["measure"].iloc[:1].squeeze()
-    tested = [table.with_holm(own, _FAMILIES[str(name)]) for name, own in whole.groupby("part", sort=False)]
+    tested = [table.with_holm(rows, _FAMILIES[str(name)]) for name, rows in whole.groupby("part", sort=False)]
     whole = pd.concat(tested) if tested else whole.assign(adjusted_p=None)
     return whole[[*COLUMNS, *NUMBERS, "adjusted_p"]].astype({"rows": int, "n": int})
 
@@ -266,9 +266,9 @@ def _with(changes: DataFrame, means: DataFrame) -> DataFrame:
 def _groups(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
     labels = [name for name in frame.measure.unique() if name.startswith(("says ", "gold "))]
     plain, metrics = [*table.MODES, *labels], (*METRICS, "set_accuracy")
-    found = _scored("groups", frame, table.by_group(samples), metrics, seed, plain=plain)
+    scores = _scored("groups", frame, table.by_group(samples), metrics, seed, plain=plain)
     # A metric that only some samples have is no score of the group; labels are those of nli.
-    return found[(found.n == found.rows) & ((found.format == "nli") | ~found.measure.isin(labels))]
+    return scores[(scores.n == scores.rows) & ((scores.format == "nli") | ~scores.measure.isin(labels))]
 
 
 def _context(run: ScoredRun, unread: Answers, samples: DataFrame, seed: int) -> DataFrame:
@@ -279,13 +279,13 @@ def _context(run: ScoredRun, unread: Answers, samples: DataFrame, seed: int) -> 
     """
     groups = table.by_group(samples)
 
-    def without(one: Prediction) -> dict[str, float]:
-        return {"without": unread.get((one.dataset, one.id), one).mean}
+    def without(prediction: Prediction) -> dict[str, float]:
+        return {"without": unread.get((prediction.dataset, prediction.id), prediction).mean}
 
-    def same(one: Prediction) -> dict[str, float]:
-        other = unread.get((one.dataset, one.id), one)
-        unchanged = one.parsed and other.parsed and one.says_same(other.answer)
-        return {"without": one.mean, "same": float(unchanged)}
+    def same(prediction: Prediction) -> dict[str, float]:
+        counterpart = unread.get((prediction.dataset, prediction.id), prediction)
+        unchanged = prediction.parsed and counterpart.parsed and prediction.says_same(counterpart.answer)
+        return {"without": prediction.mean, "same": float(unchanged)}
 
     before, after = table.frame_of({"": run.predictions}, without), table.frame_of({run.label: run.predictions}, same)
     gain = table.changes(pd.concat([before, after]), groups, ["without"], seed=seed)
@@ -304,8 +304,8 @@ def _faithfulness(runs: Sequence[ScoredRun], frame: DataFrame, samples: DataFram
     return _scored("faithfulness", frame, table.by_dataset(answers), (*MEASURES, *JUDGED), seed)
 
 
-def _judged(verdicts: Mapping[SampleKey, Verdict], one: Prediction) -> dict[str, float]:
-    verdict = verdicts.get((one.dataset, one.id))
+def _judged(verdicts: Mapping[SampleKey, Verdict], prediction: Prediction) -> dict[str, float]:
+    verdict = verdicts.get((prediction.dataset, prediction.id))
     return {} if verdict is None else {name: float(getattr(verdict, name)) for name in JUDGED}
 
 
@@ -320,9 +320,9 @@ def _subsets(
     groups = groups[groups.subset != table.BALANCED]
     conflict = groups[groups.subset == "conflict"]
     scores = table.subset_means(frame, groups, ["habit_rate"], seed=seed)
-    own = (table.means(_own_habit(*one), conflict, ["own habit", "on own habit"], seed=seed) for one in unread)
+    habits = (table.means(_own_habit(*pair), conflict, ["own habit", "on own habit"], seed=seed) for pair in unread)
     changes = table.changes(frame, groups, ["accuracy"], seed=seed)
-    return table.together(_with(changes, scores), *own).assign(part="subsets")
+    return table.together(_with(changes, scores), *habits).assign(part="subsets")
 
 
 def _confiqa(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
@@ -333,11 +333,11 @@ def _confiqa(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
 
 
 def _own_habit(run: ScoredRun, unread: Answers) -> DataFrame:
-    def measures(one: Prediction) -> dict[str, float]:
-        if one.subset != "conflict" or not one.habit:
+    def measures(prediction: Prediction) -> dict[str, float]:
+        if prediction.subset != "conflict" or not prediction.habit:
             return {}
-        gives = unread.get((one.dataset, one.id), one).gives(one.habit)
-        return {"own habit": float(gives)} | ({"on own habit": float(one.right)} if gives else {})
+        gives = unread.get((prediction.dataset, prediction.id), prediction).gives(prediction.habit)
+        return {"own habit": float(gives)} | ({"on own habit": float(prediction.right)} if gives else {})
 
     return table.frame_of({run.label: run.predictions}, measures)
 
@@ -360,42 +360,42 @@ def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Co
                 f"{label}: {bench} has scores, but none item by item, so there is nothing to compare",
                 remedy="read its tables.md; openpi2 has them of schemata, states, complete, salience and pddl",
             )
-    by_label = {label: {one.name: one for one in measures} for label, measures in results.items()}
+    by_label = {label: {m.name: m for m in measures} for label, measures in results.items()}
     first = next(iter(by_label.values()))
-    names = [name for name in first if all(name in other for other in by_label.values())]
+    names = [name for name in first if all(name in ms for ms in by_label.values())]
     if not names:
         raise UserError(
             f"{bench}: {' and '.join(results)} have no measure in common",
             remedy="compare results of one system, of the same task and options",
         )
-    _check_same_items(bench, {label: own[names[0]] for label, own in by_label.items()})
-    same_items = [name for name in names if len({frozenset(own[name].counts) for own in by_label.values()}) == 1]
+    _check_same_items(bench, {label: ms[names[0]] for label, ms in by_label.items()})
+    same_items = [name for name in names if len({frozenset(ms[name].counts) for ms in by_label.values()}) == 1]
     rows = []
     for name in same_items:
         base, n = first[name], len(first[name].counts)
-        for label, own in by_label.items():
-            score, pair = own[name].interval, ([one.counts[item] for item in base.counts] for one in (base, own[name]))
-            change = None if own is first else paired_counts(base.form, *pair)
+        for label, ms in by_label.items():
+            score, pair = ms[name].interval, ([m.counts[item] for item in base.counts] for m in (base, ms[name]))
+            change = None if ms is first else paired_counts(base.form, *pair)
             tests = (None,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
             rows.append((name, base.unit, label, n, n, score.mean, score.low, score.high, *tests))
-    found = DataFrame(rows, columns=["measure", "unit", "run", *NUMBERS])
-    every = dict.fromkeys(name for own in by_label.values() for name in own)
-    left_out = tuple(name for name in every if name not in same_items)
-    return Comparison(bench, tuple(results), joined([found.assign(part="measures")]), left_out=left_out)
+    scores = DataFrame(rows, columns=["measure", "unit", "run", *NUMBERS])
+    all_names = dict.fromkeys(name for ms in by_label.values() for name in ms)
+    left_out = tuple(name for name in all_names if name not in same_items)
+    return Comparison(bench, tuple(results), joined([scores.assign(part="measures")]), left_out=left_out)
 
 
 def _check_same_items(bench: str, headlines: Mapping[str, Measure]) -> None:
-    (first, one), *others = headlines.items()
-    for label, other in others:
-        strangers = sorted(one.counts.keys() ^ other.counts.keys())
+    (first, base), *rest = headlines.items()
+    for label, measure in rest:
+        strangers = sorted(base.counts.keys() ^ measure.counts.keys())
         if strangers:
             raise UserError(
-                f"{bench}: {first} ({len(one.counts):,} {one.unit}) and {label} ({len(other.counts):,}) are about "
-                f"different {one.unit}: {len(strangers):,} are in one only, such as {strangers[0]!r}",
+                f"{bench}: {first} ({len(base.counts):,} {base.unit}) and {label} ({len(measure.counts):,}) are about "
+                f"different {base.unit}: {len(strangers):,} are in one only, such as {strangers[0]!r}",
                 remedy="predict the same ones with both; of runs with the same --max-samples and --seed",
             )
-        if one.gold != other.gold:
+        if base.gold != measure.gold:
             raise UserError(
-                f"{bench}: {first} and {label} were scored against different gold answers to the same {one.unit}",
+                f"{bench}: {first} and {label} were scored against different gold answers to the same {base.unit}",
                 remedy="score both against the same file",
             )

@@ -81,5 +81,5 @@ def command_without_context(run: ScoredRun) -> str:
             options["--temperature"] = "default" if temperature is None else f"{temperature:g}"
     if str(run.path) != scores.model:
         options["--out"] = run.path
-    given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
-    return shlex.join(["d2e", "eval", scores.model, *given, "--without-context"])
+    arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    return shlex.join(["d2e", "eval", scores.model, *arguments, "--without-context"])

@@ -46,10 +46,10 @@ class DecodingDifferences:
         """Return the differences in a line, empty without any."""
         parts = []
         for key, values in self.differs.items():
-            found: dict[str, list[str]] = {}
+            by_value: dict[str, list[str]] = {}
             for label, value in values.items():
-                found.setdefault(value, []).append(label)
-            parts.append(f"{key} " + ", ".join(f"{value} ({_named(labels)})" for value, labels in found.items()))
+                by_value.setdefault(value, []).append(label)
+            parts.append(f"{key} " + ", ".join(f"{value} ({_named(labels)})" for value, labels in by_value.items()))
         lines = [f"Decoded differently: {'; '.join(parts)}."] if parts else []
         lines += [f"Decoding unknown: {_named(self.unknown)}."] if self.unknown else []
         return " ".join(lines)
@@ -74,13 +74,13 @@ def decoding_differences(results: Mapping[str, tuple[Path, RunScores | Mapping[s
     """Compare how results were decoded, given by label as their folder and the content of `scores.json`."""
     if len(results) < 2:
         return ALIKE
-    facts = {label: _recorded(*own) for label, own in results.items()}
+    facts = {label: _recorded(*result) for label, result in results.items()}
     differs = {}
-    for key in dict.fromkeys(key for own in facts.values() for key in own):
-        values = {label: own[key] for label, own in facts.items() if key in own}
+    for key in dict.fromkeys(key for recorded in facts.values() for key in recorded):
+        values = {label: recorded[key] for label, recorded in facts.items() if key in recorded}
         if len(set(values.values())) > 1:
             differs[key] = values
-    return DecodingDifferences(differs, [label for label, own in facts.items() if not own])
+    return DecodingDifferences(differs, [label for label, recorded in facts.items() if not recorded])
 
 
 def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDifferences:
@@ -88,13 +88,13 @@ def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDiffere
     first: dict[str, tuple[Path, RunScores | Mapping[str, Any]]] = {}
     for run in runs:
         first.setdefault(run.label, (run.folder, run.scores))
-    found = decoding_differences(first)
+    result = decoding_differences(first)
     for label in first:
         seeds = {f"{label}, seed {run.seed}": (run.folder, run.scores) for run in runs if run.label == label}
-        if own := decoding_differences(seeds):
-            differs = {key: values for key, values in own.differs.items() if key != "bench"}  # samples of their own
-            found = DecodingDifferences({**found.differs, **differs}, [*found.unknown, *own.unknown])
-    return found
+        if group := decoding_differences(seeds):
+            differs = {key: values for key, values in group.differs.items() if key != "bench"}  # samples of their own
+            result = DecodingDifferences({**result.differs, **differs}, [*result.unknown, *group.unknown])
+    return result
 
 
 def warn_of_other_weights(runs: Sequence[ScoredRun | MeasuredRun]) -> None:
@@ -121,15 +121,15 @@ def _recorded(folder: Path, scores: RunScores | Mapping[str, Any]) -> dict[str, 
     if record is None:
         return {}
     content, printed = _content(scores), record["fingerprint"]
-    found = {"decoding": describe(printed)} | {key: printed.get(key) or _USUAL.get(key) for key in _KEYS}
-    found |= {key: content.get(key) for key in ("normalise", "options")}
-    found |= {"version": record.get("environment", {}).get("d2e_sft")}
-    found |= {f"weights of {content['model']}": printed.get("model")}
+    facts = {"decoding": describe(printed)} | {key: printed.get(key) or _USUAL.get(key) for key in _KEYS}
+    facts |= {key: content.get(key) for key in ("normalise", "options")}
+    facts |= {"version": record.get("environment", {}).get("d2e_sft")}
+    facts |= {f"weights of {content['model']}": printed.get("model")}
     model = Path(content["model"])
     if (model / SEAL_FILE).is_file():  # of an adapter: the files of the base that it was trained on
         bases = read_seal(model).depends_on.items()
-        found |= {f"weights of the base {name}": ", ".join(_SHA256.findall(str(sums))) for name, sums in bases}
-    return {key: _shown(value) for key, value in found.items()}
+        facts |= {f"weights of the base {name}": ", ".join(_SHA256.findall(str(sums))) for name, sums in bases}
+    return {key: _shown(value) for key, value in facts.items()}
 
 
 def _shown(value: Any) -> str:

@@ -98,7 +98,7 @@ def find_error_patterns(
 
 
 def error_prompts(wrong: Sequence[Prediction], judge: Judge | None = None) -> list[JudgePrompt]:
-    return [_templates("error", judge).prompt(one, "prediction", one.gold, output=one.output) for one in wrong]
+    return [_templates("error", judge).prompt(p, "prediction", p.gold, output=p.output) for p in wrong]
 
 
 def read_error(reply: str) -> JudgedError | None:
@@ -113,14 +113,14 @@ def _templates(name: str, judge: Judge | None) -> JobTemplates:
 
 
 def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> JudgedError:
-    other, undecided = without_context.get((prediction.dataset, prediction.id)), ErrorPattern.UNDECIDED
+    without, undecided = without_context.get((prediction.dataset, prediction.id)), ErrorPattern.UNDECIDED
     if not prediction.parsed:
         return JudgedError(ErrorPattern.OTHER, "the output holds no answer in the form that was asked for")
     if not prediction.context.strip():
         return JudgedError(undecided, "the sample has no context")
-    if other is None:
+    if without is None:
         return JudgedError(undecided, "no answer without the context to compare with")
-    if prediction.says_same(other):
+    if prediction.says_same(without):
         return JudgedError(ErrorPattern.UNCHANGED, "the answer is the same without the context")
     return JudgedError(undecided, "the answer is another without the context, so the context was used")
 
@@ -166,7 +166,7 @@ def write_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError], judg
             {"dataset": dataset, "id": name, "pattern": error.pattern.value, "reason": error.reason}
             for (dataset, name), error in errors.items()
         ],
-        "relations": {name: {pattern.value: own[pattern] for pattern in ErrorPattern} for name, own in relations},
+        "relations": {name: {pattern.value: tally[pattern] for pattern in ErrorPattern} for name, tally in relations},
     }
     write_json(run.folder / PATTERNS_FILE, with_checksums(content))
     return run.folder / PATTERNS_FILE
@@ -179,9 +179,9 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
         return None
     again = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
     content = read_results(_Errors, path, "error patterns", again)
-    found = {(one.dataset, one.id): JudgedError(one.pattern, one.reason) for one in content.errors}
+    by_key = {(error.dataset, error.id): JudgedError(error.pattern, error.reason) for error in content.errors}
     wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
-    strangers = sorted(found.keys() ^ set(wrong))
+    strangers = sorted(by_key.keys() ^ set(wrong))
     if strangers:
         raise UserError(
             f"{path}: about {len(content.errors)} wrong answers, but predictions.jsonl holds {len(wrong)}; "
@@ -189,7 +189,7 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
             remedy=again,
         )
     method = _BY_RULE if content.estimated_by_rule else content.judge.get("model") or content.judge.get("backend")
-    return RunPatterns(str(method), {key: found[key] for key in wrong})
+    return RunPatterns(str(method), {key: by_key[key] for key in wrong})
 
 
 class Verdict(BaseModel):
@@ -216,7 +216,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
     """Have a judge check a run's free answers, and keep its verdicts with the run; None: it named none, twice."""
     free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
     templates = _templates("answer", judge)
-    prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
+    prompts = [templates.prompt(p, "answer", p.gold, output=" ".join(p.answer)) for p in free]
     verdicts = judge.ask(
         prompts,
         lambda reply: read_verdict(templates.closed(reply)),
@@ -240,7 +240,7 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
         return None
     again = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
     judged = read_results(_JudgedAnswers, path, "verdicts on answers", again).answers
-    about = {(one.dataset, one.id): one.output_sha256 for one in judged}
+    about = {(a.dataset, a.id): a.output_sha256 for a in judged}
     held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
     changed = [key for key, digest in held.items() if about.get(key) != digest]
     if changed:
@@ -249,7 +249,7 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
             f"such as {changed[0][1]!r} of {changed[0][0]}",
             again,
         )
-    return {(one.dataset, one.id): one.verdict for one in judged if one.verdict and (one.dataset, one.id) in held}
+    return {(a.dataset, a.id): a.verdict for a in judged if a.verdict and (a.dataset, a.id) in held}
 
 
 def read_verdict(reply: str) -> Verdict | None:

@@ -42,14 +42,14 @@ def read_samples_folder(folder: Path) -> tuple[list[Measure], dict[str, Any]]:
     metrics, gold = {}, {}
     for task, rows in by_task.items():
         gold[task] = {str(row["doc_id"]): [row.get("doc_hash"), row.get("target_hash")] for row in rows}
-        for name, found in _metrics(rows).items():
-            mean, score = sum(found.values()) / len(found), results.get("results", {}).get(task, {}).get(name)
+        for name, values in _metrics(rows).items():
+            mean, score = sum(values.values()) / len(values), results.get("results", {}).get(task, {}).get(name)
             is_number = isinstance(score, int | float)
             if not is_number or math.isclose(mean, score, rel_tol=1e-6, abs_tol=1e-9):
-                metrics[task, name] = found
+                metrics[task, name] = values
     measures = _pooled(metrics, gold) if len(by_task) > 1 else []
-    for (task, name), found in metrics.items():
-        measures += shares(f"{task}, {_shown(name)}", _UNIT, digest(gold[task]), found)
+    for (task, name), values in metrics.items():
+        measures += shares(f"{task}, {_shown(name)}", _UNIT, digest(gold[task]), values)
     facts: dict[str, Any] = {key: results[key] for key in ("model_name", "date", "lm_eval_version") if key in results}
     return measures, {"system": "lm-eval", **facts}
 
@@ -58,8 +58,8 @@ def _files(folder: Path) -> list[tuple[Path, str, str]]:
     """Files of samples, with task and time, in the folder or in its folders, which lm-eval names by model."""
     for pattern in ("samples_*.jsonl", "*/samples_*.jsonl"):
         matches = ((file, _SAMPLES.fullmatch(file.name)) for file in sorted(folder.glob(pattern)))
-        if found := [(file, match["task"], match["time"]) for file, match in matches if match is not None]:
-            return found
+        if files := [(file, match["task"], match["time"]) for file, match in matches if match is not None]:
+            return files
     return []
 
 
@@ -82,27 +82,27 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def _metrics(rows: Sequence[dict[str, Any]]) -> dict[str, Values]:
     """`METRIC,FILTER`, the name in the results file → values, for metrics with a number in every row."""
-    found: dict[str, Values] = defaultdict(dict)
+    by_metric: dict[str, Values] = defaultdict(dict)
     refused = set()
     for row in rows:
         for metric in row["metrics"]:
             name, value = f"{metric},{row.get('filter', 'none')}", row.get(metric)
             if isinstance(value, bool | int | float) and math.isfinite(value):
-                found[name][str(row["doc_id"])] = float(value)
+                by_metric[name][str(row["doc_id"])] = float(value)
             else:
                 refused.add(name)
-    return {name: values for name, values in found.items() if name not in refused}
+    return {name: values for name, values in by_metric.items() if name not in refused}
 
 
 def _pooled(metrics: Mapping[tuple[str, str], Values], gold: Mapping[str, Any]) -> list[Measure]:
     """For each metric of several tasks, the mean over all their documents."""
     pooled = []
     for name in dict.fromkeys(name for _, name in metrics):
-        own = {task: values for (task, metric), values in metrics.items() if metric == name}
-        if len(own) > 1:
-            every = {f"{task}/{item}": value for task, values in own.items() for item, value in values.items()}
-            about = digest({task: gold[task] for task in own})
-            pooled += shares(f"{len(own)} tasks, {_shown(name)}", _UNIT, about, every)
+        by_task = {task: values for (task, metric), values in metrics.items() if metric == name}
+        if len(by_task) > 1:
+            by_item = {f"{task}/{item}": value for task, values in by_task.items() for item, value in values.items()}
+            about = digest({task: gold[task] for task in by_task})
+            pooled += shares(f"{len(by_task)} tasks, {_shown(name)}", _UNIT, about, by_item)
     return pooled
 
 

@@ -65,14 +65,14 @@ def beside_published(comparison: Comparison, runs: Sequence[MeasuredRun]) -> Tab
     if system not in PAPERS:
         return None
     paper, lines = read_published(system), []
-    scores = {name: own for (name, _), own in measure_scores(comparison).items()}
+    scores = {name: by_run for (name, _), by_run in measure_scores(comparison).items()}
     for table in paper.tables:
         for row in table.rows:
             for (heading, column), value, word in zip(table.columns.items(), row.values, row.words, strict=True):
                 name = column.get("measure", "")
                 if name not in scores or value is None:
                     continue
-                options = {key: wanted for key, wanted in column.items() if key != "measure"} | row.options
+                options = {key: setting for key, setting in column.items() if key != "measure"} | row.options
                 cells = [
                     f"{100 * score.mean:.1f} ({100 * score.mean - value:+.1f}{'‡' * excludes(score, value)})"
                     if _has(run.scores.get("options") or {}, options)
@@ -87,5 +87,5 @@ def beside_published(comparison: Comparison, runs: Sequence[MeasuredRun]) -> Tab
     return Table.in_blocks("published", ["row", "measure", "value", *comparison.labels], lines, caption, keys=2)
 
 
-def _has(options: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(str(options.get(key)) == str(value) for key, value in wanted.items())
+def _has(options: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    return all(str(options.get(key)) == str(value) for key, value in expected.items())

@@ -76,8 +76,8 @@ class PaperRow:
     @property
     def size(self) -> int:
         """The model's class of size, by a number in its name; without one, as of endpoints, the largest."""
-        found = re.search(r"(\d+(?:\.\d+)?)([bm])(?![a-z])", self.model.lower())
-        return len(_SIZES) if found is None else bisect(_SIZES, float(found[1]) / {"b": 1, "m": 1000}[found[2]])
+        match = re.search(r"(\d+(?:\.\d+)?)([bm])(?![a-z])", self.model.lower())
+        return len(_SIZES) if match is None else bisect(_SIZES, float(match[1]) / {"b": 1, "m": 1000}[match[2]])
 
     @property
     def alpha(self) -> float:
@@ -117,19 +117,19 @@ class PaperRow:
         known: dict[Source, float] = {}
         if layout == "cost":
             known = {} if self.minutes is None else {(TRAINING, ANY): self.minutes}
-            known |= {(ANY, name): 1000 * own.seconds / own.samples for name, own in self.scores.timed.items()}
+            known |= {(ANY, name): 1000 * t.seconds / t.samples for name, t in self.scores.timed.items()}
         else:  # a dataset in two formats is averaged by sample
             for source in dict.fromkeys((group.dataset, group.relation) for group in self.scores.groups):
                 groups = [group for group in self.scores.groups if (group.dataset, group.relation) == source]
                 known[source] = sum(100 * g.mean.mean * g.n for g in groups) / sum(g.n for g in groups)
         values = []
         for column in LAYOUTS[layout]:
-            found = {}
+            means = {}
             for dataset, relation in column.sources:
-                if own := [value for (name, of), value in known.items() if name == dataset and relation in (of, "*")]:
-                    found[dataset, relation] = sum(own) / len(own)
-            mean = sum(found.values()) / len(found) if found else None
-            values.append(PaperValue(mean, tuple(found), 0 < len(found) < len(column.sources)))
+                if hits := [value for (name, of), value in known.items() if name == dataset and relation in (of, "*")]:
+                    means[dataset, relation] = sum(hits) / len(hits)
+            mean = sum(means.values()) / len(means) if means else None
+            values.append(PaperValue(mean, tuple(means), 0 < len(means) < len(column.sources)))
         return values
 
 
@@ -180,10 +180,10 @@ class PaperTable:
             if row.method not in (_FROZEN, method):
                 rivals[place] = [
                     at
-                    for at, other in enumerate(self.rows)
-                    if (other.model, other.method, other.scores.setting) == (row.model, method, row.scores.setting)
-                    and not other.other_decoding
-                    and not (other.recipe is None and other.alpha)
+                    for at, rival in enumerate(self.rows)
+                    if (rival.model, rival.method, rival.scores.setting) == (row.model, method, row.scores.setting)
+                    and not rival.other_decoding
+                    and not (rival.recipe is None and rival.alpha)
                 ]
         return above([row.values(self.layout) for row in self.rows], rivals)
 
@@ -294,23 +294,23 @@ def read_table(
     """
     rows: list[PaperRow] = []
     for path, label in zip(paths, distinct_labels(paths), strict=True):
-        found = [_read_row(path, label, name) for name in scored_benches(path, bench)]
-        datasets = {row.bench: {group.dataset for group in row.scores.groups} for row in found}
-        sets = (own(layout or "piper") for own in (own_datasets, datasets_of))
-        choices = ([row for row in found if datasets[row.bench] & own] for own in sets)
+        scored = [_read_row(path, label, name) for name in scored_benches(path, bench)]
+        datasets = {row.bench: {group.dataset for group in row.scores.groups} for row in scored}
+        sets = (datasets_in(layout or "piper") for datasets_in in (own_datasets, datasets_of))
+        choices = ([row for row in scored if datasets[row.bench] & names] for names in sets)
         fitting = next(filter(None, choices), None)
         if fitting is None:
-            held = "; ".join(f"{name}: {', '.join(sorted(own))}" for name, own in datasets.items())
+            held = "; ".join(f"{name}: {', '.join(sorted(names))}" for name, names in datasets.items())
             name: Layout = layout or "piper"
-            wanted = ", ".join(sorted(datasets_of(name)))
+            expected = ", ".join(sorted(datasets_of(name)))
             raise UserError(
-                f"{path}: scored on none of the datasets of the layout {name!r} ({wanted}), only on {held}",
+                f"{path}: scored on none of the datasets of the layout {name!r} ({expected}), only on {held}",
                 remedy=f"d2e eval {path} --suite {'ood' if layout == 'ood' else 'piper'} scores these; d2e compare "
                 "lays out the others",
             )
         rows += fitting
-    for other in rows[1:]:
-        _check_same_rows(rows[0], other)
+    for row in rows[1:]:
+        _check_same_rows(rows[0], row)
     return _table(rows, layout or ("tuned" if any(row.recipe for row in rows) else "piper"), published)
 
 

@@ -44,17 +44,17 @@ def best_of_blocks(values: Sequence[Sequence[PaperValue]], blocks: Sequence[str]
                 rivals = {place: value for place, value in rivals.items() if not value.partial}
             shown = {place: rounded(value.percent or 0.0) for place, value in rivals.items()}
             order = sorted({*shown.values()} - {0.0}, reverse=True)[: min(2, len(shown) - 1)]
-            ranks |= {(place, column): 1 + order.index(own) for place, own in shown.items() if own in order}
+            ranks |= {(place, column): 1 + order.index(v) for place, v in shown.items() if v in order}
     return ranks
 
 
 def above(values: Sequence[Sequence[PaperValue]], rivals: Mapping[int, Sequence[int]]) -> set[Cell]:
     """The values of rows that print above those of all their rivals, with the same sources."""
-    found = set[Cell]()
-    for place, others in rivals.items():
+    cells = set[Cell]()
+    for place, places in rivals.items():
         for column, (percent, sources, _) in enumerate(values[place]):
-            known = [values[other][column] for other in others if values[other][column].sources == sources]
-            own = [rounded(value.percent) for value in known if value.percent is not None]
-            if percent is not None and own and rounded(percent) > max(own):
-                found.add((place, column))
-    return found
+            known = [values[rival][column] for rival in places if values[rival][column].sources == sources]
+            percents = [rounded(value.percent) for value in known if value.percent is not None]
+            if percent is not None and percents and rounded(percent) > max(percents):
+                cells.add((place, column))
+    return cells

@@ -83,20 +83,20 @@ def write_rows(rows: Sequence[Row], file: Path) -> None:
     write_whole(file, f'{{"rows": [\n{lines}\n],\n"{CHECKSUMS}": {sums}}}\n')
 
 
-def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: Path) -> None:
+def refuse_other_overrides(rows: Iterable[Row], expected: Mapping[str, str], file: Path) -> None:
     """Raise UserError if some rows were measured with other overrides than this call: one table would show both."""
 
     def words(overrides: Mapping[str, str]) -> str:
         return " ".join(f"{key}={value}" for key, value in overrides.items()) or "the file's own settings"
 
-    for other in (row.get("overrides", {}) for row in rows):
-        if other != asked:
+    for used in (row.get("overrides", {}) for row in rows):
+        if used != expected:
             raise UserError(
-                f"{file}: has rows measured with {words(other)}; this call asks for {words(asked)}",
-                remedy="keep these in another file, --results FILE" + (f", or give {words(other)}" if other else ""),
+                f"{file}: has rows measured with {words(used)}; this call asks for {words(expected)}",
+                remedy="keep these in another file, --results FILE" + (f", or give {words(used)}" if used else ""),
             )
 
 
 def rows_of(rows: Iterable[Row], values: Mapping[str, str]) -> list[Row]:
-    wanted = {axis: typed(value) for axis, value in values.items()}
-    return [row for row in rows if all(row.get(axis) == value for axis, value in wanted.items())]
+    typed_values = {axis: typed(value) for axis, value in values.items()}
+    return [row for row in rows if all(row.get(axis) == value for axis, value in typed_values.items())]

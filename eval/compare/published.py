@@ -109,9 +109,9 @@ class Published:
     def rows(self, ours: Sequence[float | None]) -> list[list[Styled]]:
         """Return two rows of cells: the published values, and ours as printed minus these."""
         values, changes = [f"  published, {self.where}"], ["  difference"]
-        for own, value, is_out in zip(ours, self.values, self.excluded, strict=True):
+        for score, value, is_out in zip(ours, self.values, self.excluded, strict=True):
             values.append(NONE if value is None else f"{value:.1f}")
-            change = None if own is None or value is None else round(own - value, 1) + 0.0
+            change = None if score is None or value is None else round(score - value, 1) + 0.0
             changes.append(NONE if change is None else f"{change:+.1f}{'‡' * is_out}")
         return [[Styled.of(cell) for cell in line] for line in (values, changes)]
 
@@ -123,7 +123,7 @@ def published_row(layout: Layout, facts: Mapping[str, Any], scores: RunScores) -
         for row in table.rows if table.layout in layouts else ():
             if all(_same(key, facts.get(key), value) for key, value in row.facts.items()):
                 pairs = zip((interval_of(column, scores) for column in LAYOUTS[layout]), row.values, strict=True)
-                excluded = (None not in (own, value) and excludes(own, value) for own, value in pairs)  # type: ignore[arg-type]
+                excluded = (None not in (interval, value) and excludes(interval, value) for interval, value in pairs)  # type: ignore[arg-type]
                 return Published(table.where, row.values, tuple(excluded))
     return None
 
@@ -146,8 +146,8 @@ def excludes(interval: Interval, percent: float) -> bool:
 def _same(key: str, ours: Any, published: Any) -> bool:
     if key != "model" or ours is None:
         return bool(ours == published)
-    own, name = (re.sub(r"[^a-z0-9]|llm", "", str(text).lower()) for text in (ours, published))
-    return re.fullmatch(re.escape(name) + _SAME_MODEL, own) is not None
+    model, name = (re.sub(r"[^a-z0-9]|llm", "", str(text).lower()) for text in (ours, published))
+    return re.fullmatch(re.escape(name) + _SAME_MODEL, model) is not None
 
 
 def interval_of(column: PaperColumn, scores: RunScores) -> Interval | None:
@@ -158,17 +158,17 @@ def interval_of(column: PaperColumn, scores: RunScores) -> Interval | None:
     """
     weights, means = [], []
     for dataset, relation in column.sources:
-        own = [group for group in scores.groups if group.dataset == dataset and relation in (group.relation, "*")]
-        if (total := sum(group.n for group in own)) <= 1:
+        groups = [group for group in scores.groups if group.dataset == dataset and relation in (group.relation, "*")]
+        if (total := sum(group.n for group in groups)) <= 1:
             return None
-        means += [group.mean for group in own]
-        weights += [group.n / total for group in own]
+        means += [group.mean for group in groups]
+        weights += [group.n / total for group in groups]
     if not means:
         return None
     sources = sum(weights)
-    mean = sum(weight * one.mean for one, weight in zip(means, weights, strict=True)) / sources
+    mean = sum(weight * interval.mean for interval, weight in zip(means, weights, strict=True)) / sources
     low, high = (
-        math.hypot(*(weight * distance(one) for one, weight in zip(means, weights, strict=True))) / sources
-        for distance in (lambda one: one.mean - one.low, lambda one: one.high - one.mean)
+        math.hypot(*(weight * distance(interval) for interval, weight in zip(means, weights, strict=True))) / sources
+        for distance in (lambda interval: interval.mean - interval.low, lambda interval: interval.high - interval.mean)
     )
     return Interval(mean, mean - low, mean + high)

@@ -78,7 +78,7 @@ def reads_at(curve: DataFrame, threshold: float) -> int | None:
 
 def a_step(by_seed: Mapping[Any, DataFrame], column: str = "cpu_seconds") -> float:
     """Return the compute of a training step, the median over seeds; 0 without a step."""
-    ends = [own.iloc[-1] for own in by_seed.values()]
+    ends = [curve.iloc[-1] for curve in by_seed.values()]
     return float(np.median([end[column] / end["step"] for end in ends if end["step"]] or [0.0]))
 
 
@@ -103,9 +103,9 @@ class Onset:
     def of(cls, by_seed: Mapping[Any, DataFrame], threshold: float, rate: float) -> Onset:
         pairs = [(curve, reads_at(curve, threshold)) for curve in by_seed.values()]
         return cls(
-            [rate * int(own["step"].iloc[at]) for own, at in pairs if at is not None],
-            [rate * int(own["step"].iloc[-1]) for own, at in pairs if at is None],
-            sum(at is not None and plateau(own) < threshold - _ROUNDED for own, at in pairs),
+            [rate * int(curve["step"].iloc[at]) for curve, at in pairs if at is not None],
+            [rate * int(curve["step"].iloc[-1]) for curve, at in pairs if at is None],
+            sum(at is not None and plateau(curve) < threshold - _ROUNDED for curve, at in pairs),
         )
 
     @property
@@ -128,7 +128,7 @@ class Onset:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the interval is undefined where all or none read
             bounds = survival.confidence_interval(LEVEL, method="log-log")
-        left, low, high = (one.probabilities for one in (survival, bounds.low, bounds.high))
+        left, low, high = (bound.probabilities for bound in (survival, bounds.low, bounds.high))
         low, high = np.where(np.isnan(low), left, low), np.where(np.isnan(high), 1.0, high)
 
         def half(shares: Any) -> float:
@@ -137,17 +137,17 @@ class Onset:
         return Interval(half(left), half(low), half(high))
 
 
-def log_rank(own: Onset, base: Onset) -> Difference | None:
-    """Compare two variants, each of two seeds or more; `mean` is above 0 if `own` reads sooner. None if no seed reads.
+def log_rank(onset: Onset, base: Onset) -> Difference | None:
+    """Compare two variants, each of two seeds or more; `mean` is above 0 if `onset` is sooner. None if no seed reads.
 
     The p-value of few seeds is that of all permutations: by the normal approximation three seeds could be decided.
     """
-    if min(own.seeds, base.seeds) < 2 or not (own.reached or base.reached):
+    if min(onset.seeds, base.seeds) < 2 or not (onset.reached or base.reached):
         return None
     from scipy.stats import CensoredData, logrank, permutation_test
 
-    times = np.array([*own.reached, *own.censored, *base.reached, *base.censored])
-    reads = np.array([kind for one in (own, base) for kind in [True] * len(one.reached) + [False] * len(one.censored)])
+    times = np.array([*onset.reached, *onset.censored, *base.reached, *base.censored])
+    reads = np.array([kind for o in (onset, base) for kind in [True] * len(o.reached) + [False] * len(o.censored)])
 
     def test(*groups: Any) -> Any:
         return logrank(*(CensoredData(times[at][reads[at]], right=times[at][~reads[at]]) for at in groups))
@@ -155,11 +155,11 @@ def log_rank(own: Onset, base: Onset) -> Difference | None:
     def statistic(*groups: Any) -> float:
         return float(np.nan_to_num(test(*groups).statistic))  # NaN where all read at the same compute
 
-    parts = np.split(np.arange(len(times)), [own.seeds])
+    parts = np.split(np.arange(len(times)), [onset.seeds])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         p = np.nan_to_num(test(*parts).pvalue, nan=1.0)
-        if math.comb(len(times), own.seeds) <= _FEW:
+        if math.comb(len(times), onset.seeds) <= _FEW:
             p = permutation_test(parts, statistic, n_resamples=np.inf, vectorized=False).pvalue
         return Difference(statistic(*parts), -math.inf, math.inf, float(p))
 
@@ -203,22 +203,22 @@ class Setting:
     compared: dict[str, Contrast]
 
     def onset(self, variant: str, threshold: float, column: str = "cpu_seconds") -> Onset:
-        own, base = self.curves[variant], self.curves[self.reference]
-        return Onset.of(own, threshold, _clock(own, base) if column == "cpu_seconds" else a_step(own, column))
+        curves, base = self.curves[variant], self.curves[self.reference]
+        return Onset.of(curves, threshold, _clock(curves, base) if column == "cpu_seconds" else a_step(curves, column))
 
     def cost(self, variant: str) -> float:
         """Return the compute of a step, as a multiple of the reference's."""
-        own, base = (a_step(self.curves[name]) for name in (variant, self.reference))
-        return own / base if own and base else math.nan
+        cost, base = (a_step(self.curves[name]) for name in (variant, self.reference))
+        return cost / base if cost and base else math.nan
 
     def counts(self, variant: str, column: str) -> bool:
         """Whether all rows of a variant have this measure of compute."""
-        return all(column in own and bool(own[column].notna().all()) for own in self.curves[variant].values())
+        return all(column in curve and bool(curve[column].notna().all()) for curve in self.curves[variant].values())
 
     def plateaus(self, variant: str) -> dict[str, list[float]]:
         """Return the plateau of each seed, by accuracy."""
         curves = self.curves[variant].values()
-        return {key: [plateau(own, key) for own in curves] for key in accuracies(curves)}
+        return {key: [plateau(curve, key) for curve in curves] for key in accuracies(curves)}
 
 
 def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[Row]) -> list[Setting]:
@@ -227,20 +227,20 @@ def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[R
 
     if not rows:
         return []
-    wanted = {axis: typed(value) for axis, value in reference.items()}
-    fixed = [axis for axis in axes if axis not in {SEED, *wanted}]
+    of_reference = {axis: typed(value) for axis, value in reference.items()}
+    fixed = [axis for axis in axes if axis not in {SEED, *of_reference}]
     frame = DataFrame(rows, dtype=object)
     groups = frame.groupby(fixed, sort=False, dropna=False) if fixed else [((), frame)]
     made = []
     for values, group in sorted(groups, key=lambda pair: [str(value) for value in pair[0]]):
-        naming = [axis for axis in wanted if group[axis].nunique() > 1] or list(wanted)
+        naming = [axis for axis in of_reference if group[axis].nunique() > 1] or list(of_reference)
         decoder = group["decoder"].map(lambda name: "" if name == PLAIN else f" ({name})")
-        own = group.assign(variant=group[naming].astype(str).agg(", ".join, axis=1) + decoder)
-        is_reference = np.logical_and.reduce([own[axis] == value for axis, value in wanted.items()])
-        base = own[is_reference & (own["decoder"] == PLAIN)]
+        named = group.assign(variant=group[naming].astype(str).agg(", ".join, axis=1) + decoder)
+        is_reference = np.logical_and.reduce([named[axis] == value for axis, value in of_reference.items()])
+        base = named[is_reference & (named["decoder"] == PLAIN)]
         if len(base):
             name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))
-            shown, first = own[own["decoder"] != WITHOUT_CONTEXT], str(base["variant"].iloc[0])
+            shown, first = named[named["decoder"] != WITHOUT_CONTEXT], str(base["variant"].iloc[0])
             curves: dict[str, dict[Any, DataFrame]] = {}
             for (variant, seed), curve in shown.groupby(["variant", SEED], sort=False):
                 curves.setdefault(str(variant), {})[seed] = curve.sort_values("step")
@@ -265,13 +265,13 @@ def probed(runs: Sequence[RunResult]) -> Setting | None:
             continue
         name = names.setdefault(json.dumps(way_of(recipe), sort_keys=True), run.label)
         rows += [{**row, "run": name, SEED: recipe.train.seed} for row in rows_of_run(run.home, recipe, {}, {})]
-    found = settings(["run", SEED], {"run": str(rows[0]["run"])}, rows) if rows else []
-    return found[0] if found else None
+    results = settings(["run", SEED], {"run": str(rows[0]["run"])}, rows) if rows else []
+    return results[0] if results else None
 
 
 def accuracies(curves: Any) -> list[str]:
     """Return the accuracies that all rows have: of both subsets, and of those of further datasets."""
-    shared = set.intersection(*({str(key) for key in own if own[key].notna().all()} for own in curves))
+    shared = set.intersection(*({str(key) for key in curve if curve[key].notna().all()} for curve in curves))
     return sorted(key for key in shared if key.startswith(ACCURACIES))
 
 
@@ -286,7 +286,7 @@ def over_seeds(values: ArrayLike, least: float = 0.0) -> Interval:
 
 def averaged(rows: DataFrame, key: str) -> list[tuple[int, Interval, int]]:
     """Return (step, mean over seeds, number of seeds) for each step."""
-    return [(int(step), over_seeds(own[key]), len(own)) for step, own in rows.groupby("step")]
+    return [(int(step), over_seeds(group[key]), len(group)) for step, group in rows.groupby("step")]
 
 
 def paired(changes: ArrayLike, rows: float = 0) -> Difference:
@@ -313,13 +313,13 @@ def paired(changes: ArrayLike, rows: float = 0) -> Difference:
     return Difference(mean, max(float(bounds.low), -most), min(float(bounds.high), most), float(test.pvalue))
 
 
-def _clock(own: Mapping[Any, DataFrame], base: Mapping[Any, DataFrame]) -> float:
+def _clock(curves: Mapping[Any, DataFrame], base: Mapping[Any, DataFrame]) -> float:
     """Return the CPU seconds of a step, as the reference's times the cost to a tenth: the rest is the machine's noise.
 
     Otherwise variants of equal cost would end a little apart, and what one reads in its last steps compare with none.
     """
     rate = a_step(base)
-    return rate * round(a_step(own) / rate, 1) if rate else a_step(own)
+    return rate * round(a_step(curves) / rate, 1) if rate else a_step(curves)
 
 
 def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) -> dict[str, Contrast]:
@@ -330,16 +330,16 @@ def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) ->
         if variant == reference or not pairs:
             continue
         sides = [(by_seed, _clock(by_seed, bases)), (bases, _clock(bases, bases))]
-        tests = {at: log_rank(*(Onset.of(own, at, rate) for own, rate in sides)) for at in THRESHOLDS}
-        keys = accuracies([one for pair in pairs for one in pair]) if len(pairs) > 1 else []
-        plateaus = {key: paired([plateau(own, key) - plateau(base, key) for base, own in pairs]) for key in keys}
+        tests = {at: log_rank(*(Onset.of(side, at, rate) for side, rate in sides)) for at in THRESHOLDS}
+        keys = accuracies([curve for pair in pairs for curve in pair]) if len(pairs) > 1 else []
+        plateaus = {key: paired([plateau(curve, key) - plateau(base, key) for base, curve in pairs]) for key in keys}
         made[variant] = Contrast({at: test for at, test in tests.items() if test is not None}, plateaus)
-    for tested in ([one.onsets for one in made.values()], [one.plateaus for one in made.values()]):
+    for tested in ([contrast.onsets for contrast in made.values()], [contrast.plateaus for contrast in made.values()]):
         groups: list[dict[Any, Difference]] = list(tested)
-        for key in dict.fromkeys(key for own in groups for key in own):
-            having = [own for own in groups if key in own]
-            for own, p in zip(having, holm([own[key].p_value for own in having]), strict=True):
-                own[key] = replace(own[key], adjusted_p=float(p))
+        for key in dict.fromkeys(key for by_key in groups for key in by_key):
+            having = [by_key for by_key in groups if key in by_key]
+            for by_key, p in zip(having, holm([by_key[key].p_value for by_key in having]), strict=True):
+                by_key[key] = replace(by_key[key], adjusted_p=float(p))
     return made
 
 
@@ -347,19 +347,19 @@ def verdicts(setting: Setting) -> list[str]:
     """Return a line about the reference, one for each decided variant, and the number of undecided ones."""
 
     def onset(variant: str) -> str:
-        own = setting.onset(variant, VERDICT)
-        lost = f" ({own.lost} lost it again)" if own.lost else ""
-        when = f"median {_compute(own.median(), 1.0)} CPU seconds"
-        return f"{len(own.reached)} of {own.seeds} seeds read {_AT} of conflict rows{lost}, {when}"
+        result = setting.onset(variant, VERDICT)
+        lost = f" ({result.lost} lost it again)" if result.lost else ""
+        when = f"median {_compute(result.median(), 1.0)} CPU seconds"
+        return f"{len(result.reached)} of {result.seeds} seeds read {_AT} of conflict rows{lost}, {when}"
 
-    first, compared = setting.reference, {name: one for name, one in setting.compared.items() if one.plateaus}
+    first, compared = setting.reference, {name: c for name, c in setting.compared.items() if c.plateaus}
     ends = percent(float(np.mean(setting.plateaus(first)["conflict"])))
     lines = [f"{first}: {onset(first)}; plateau {ends} %"]
-    decided = {name: one for name, one in compared.items() if one.verdict}
-    for name, one in sorted(decided.items(), key=lambda item: -item[1].plateaus["conflict"].mean):
-        change, sooner = one.plateaus["conflict"], corrected_p(one.onsets.get(VERDICT))
+    decided = {name: c for name, c in compared.items() if c.verdict}
+    for name, c in sorted(decided.items(), key=lambda item: -item[1].plateaus["conflict"].mean):
+        change, sooner = c.plateaus["conflict"], corrected_p(c.onsets.get(VERDICT))
         apart = f"plateau {points(change, star=False)}, p {corrected_p(change)}"
-        lines.append(f"{name} {' and '.join(one.verdict)} than {first}: {onset(name)}, p {sooner}; {apart}")
+        lines.append(f"{name} {' and '.join(c.verdict)} than {first}: {onset(name)}, p {sooner}; {apart}")
     if left := len(compared) - len(decided):
         lines.append(f"not decided against {first}: {left} of {len(compared)} variants of several seeds")
     return lines
@@ -373,25 +373,25 @@ def onset_table(setting: Setting) -> Table:
     for name in names:
         contrast = setting.compared.get(name)
         for at in THRESHOLDS:
-            own = setting.onset(name, at)
+            onset = setting.onset(name, at)
             medians = [
                 _compute(setting.onset(name, at, column).median(), unit) if setting.counts(name, column) else NONE
                 for column, (unit, _) in units.items()
             ]
             p = corrected_p(None if contrast is None else contrast.onsets.get(at))
-            lines.append([name, percent(at), f"{len(own.reached)} of {own.seeds}", str(own.lost), *medians, p])
+            lines.append([name, percent(at), f"{len(onset.reached)} of {onset.seeds}", str(onset.lost), *medians, p])
     until = [f"{unit} until" for _, unit in units.values()]
     return Table.of(["variant", "threshold", "seeds that read", "lost", *until, "p"], lines, _ONSETS)
 
 
 def plateau_table(setting: Setting) -> Table:
     """Return a row per variant and accuracy: the cost of a step, the plateau, and its difference to the reference."""
-    found = {name: setting.plateaus(name) for name in setting.curves}
-    has_datasets = any("_" in key for own in found.values() for key in own)
+    plateaus = {name: setting.plateaus(name) for name in setting.curves}
+    has_datasets = any("_" in key for by_key in plateaus.values() for key in by_key)
     lines = []
-    for name, own in found.items():
+    for name, by_key in plateaus.items():
         contrast, cost = setting.compared.get(name), setting.cost(name)
-        for key, values in own.items():
+        for key, values in by_key.items():
             subset, _, dataset = key.partition("_")
             change = None if contrast is None else contrast.plateaus.get(key)
             of = [subset, dataset] if has_datasets else [subset]

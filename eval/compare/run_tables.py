@@ -35,10 +35,10 @@ def score_tables(scores: Scores) -> list[Table]:
     groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
     labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
     labels = [
-        [name_of(g.key), shares_in_percent(gold), shares_in_percent(said), share_bar(said)]
-        for g, gold, said in labelled
+        [name_of(g.key), shares_in_percent(gold), shares_in_percent(pred), share_bar(pred)]
+        for g, gold, pred in labelled
     ]
-    warnings = [collapse_warning(f"{g.dataset} ({g.relation})", said, gold, g.n) for g, gold, said in labelled]
+    warnings = [collapse_warning(f"{g.dataset} ({g.relation})", pred, gold, g.n) for g, gold, pred in labelled]
     return with_lines(
         [
             _scores_of(groups),
@@ -69,19 +69,19 @@ def _scores_of(groups: Sequence[GroupScores]) -> Table:
 def _nested(groups: Sequence[GroupScores], field: str, measures: Mapping[str, str], caption: str) -> Table:
     """ESTER's or ConFiQA's scores, or one run's faithfulness by words."""
     lines = []
-    for g, own in ((g, own) for g in groups if (own := getattr(g, field))):
-        shown = [with_interval(own.get(name)) if name == "token_f1" else mean_of(own.get(name)) for name in measures]
-        lines.append([name_of(g.key), own["n"], *shown])
+    for g, sub in ((g, sub) for g in groups if (sub := getattr(g, field))):
+        shown = [with_interval(sub.get(name)) if name == "token_f1" else mean_of(sub.get(name)) for name in measures]
+        lines.append([name_of(g.key), sub["n"], *shown])
     return Table.of(["samples", "n", *measures.values()], lines, caption)
 
 
 def _refusals(groups: Sequence[GroupScores]) -> Table:
     """How often one run refuses, rightly and wrongly, with the numbers of rows without and with an answer."""
     lines = list[list[Any]]()
-    found: list[tuple[GroupScores, dict[str, Any]]] = [(g, g.faithfulness) for g in groups if g.faithfulness]
-    for g, own in (pair for pair in found if pair[1]["lacking"]):
-        refused, *others = (mean_of(own.get(name)) for name in REFUSALS)
-        lines.append([name_of(g.key), own["lacking"], refused, own["n"] - own["lacking"], *others])
+    pairs: list[tuple[GroupScores, dict[str, Any]]] = [(g, g.faithfulness) for g in groups if g.faithfulness]
+    for g, scores in (pair for pair in pairs if pair[1]["lacking"]):
+        refused, *rates = (mean_of(scores.get(name)) for name in REFUSALS)
+        lines.append([name_of(g.key), scores["lacking"], refused, scores["n"] - scores["lacking"], *rates])
     return Table.of(
         ["samples", "lacking", REFUSALS["refusal"], "others", *list(REFUSALS.values())[1:]], lines, ABOUT_REFUSALS
     )
@@ -90,13 +90,13 @@ def _refusals(groups: Sequence[GroupScores]) -> Table:
 def subset_tables(scores: Scores) -> list[Table]:
     """Return one run's measures, a row for each subset of a dataset; empty where no row is tagged."""
     lines: list[list[object]] = []
-    for own in scores.subsets:
-        for name, one in own.subsets.items():
-            shares = (one.accuracy, one.habit_rate, one.memorisation_ratio)
-            lines.append([own.dataset, name, one.n, *map(with_interval, shares)])
-        if own.gap is not None:
-            lines.append([own.dataset, GAP, None, with_interval(own.gap), None, None])
-    tagged = sum(one.n for own in scores.subsets if own.dataset != AVERAGE for one in own.subsets.values())
+    for entry in scores.subsets:
+        for name, subset in entry.subsets.items():
+            shares = (subset.accuracy, subset.habit_rate, subset.memorisation_ratio)
+            lines.append([entry.dataset, name, subset.n, *map(with_interval, shares)])
+        if entry.gap is not None:
+            lines.append([entry.dataset, GAP, None, with_interval(entry.gap), None, None])
+    tagged = sum(subset.n for entry in scores.subsets if entry.dataset != AVERAGE for subset in entry.subsets.values())
     caption = (
         f"By subset: accuracy ({RIGHT}) in percent with 95 % intervals; gap = aligned − conflict; habit rate: the "
         "answer is the habit; M_R: memorisation ratio." + untagged_note(scores.overall.n - tagged)

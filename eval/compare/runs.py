@@ -142,14 +142,14 @@ def scored_benches(path: Path, bench: str | None = None, file: str | None = None
     """
     if not path.is_dir():
         raise UserError(f"{path}: no such run folder", "check the path; `d2e train` and `d2e eval` make run folders")
-    found = row_benches(path)
-    if not found:
-        others = sorted(file.parent.name for file in path.glob(f"eval/*/{SCORES_FILE}"))
-        if others:
+    benches = row_benches(path)
+    if not benches:
+        names = sorted(file.parent.name for file in path.glob(f"eval/*/{SCORES_FILE}"))
+        if names:
             raise UserError(
-                f"{path}: scored only on {', '.join(others)}, by their own scorers; expected scores of rows"
+                f"{path}: scored only on {', '.join(names)}, by their own scorers; expected scores of rows"
                 + (f", and of {bench!r}" if bench else ""),
-                remedy=f"d2e compare, report and table read {others[0]} of runs that all have it: --bench {others[0]}",
+                remedy=f"d2e compare, report and table read {names[0]} of runs that all have it: --bench {names[0]}",
             )
         if (path / MANIFEST).is_file() or rows_file(path, "test"):
             raise UserError(
@@ -157,12 +157,12 @@ def scored_benches(path: Path, bench: str | None = None, file: str | None = None
                 remedy=f"score a run on them, d2e eval RUN --bench {path}, and give RUN instead of {path}",
             )
         raise UserError(f"{path}: the run has no scores", remedy=f"d2e eval {path} --bench BENCH")
-    if bench is not None and bench not in found:
+    if bench is not None and bench not in benches:
         raise UserError(
-            f"{path}: not scored on {bench!r}, only on {', '.join(found)}.{did_you_mean(bench, found)}",
+            f"{path}: not scored on {bench!r}, only on {', '.join(benches)}.{did_you_mean(bench, benches)}",
             remedy=f"d2e eval {path} {_options_of(bench, file)}",
         )
-    return found if bench is None else [bench]
+    return benches if bench is None else [bench]
 
 
 def _options_of(bench: str, file: str | None = None) -> str:
@@ -214,21 +214,20 @@ def only_subset(runs: Sequence[ScoredRun | MeasuredRun], subset: str) -> list[Sc
     counts = Counter(p.subset for p in rows[0].predictions.values() if p.subset is not None)
     if subset not in counts:
         held = ", ".join(f"{name} ({count:,} samples)" for name, count in counts.items())
-        wanted = held or "rows with the field `subset`"
+        expected = held or "rows with the field `subset`"
         bench, hint = rows[0].scores.bench.name, did_you_mean(subset, counts)
         raise UserError(
-            f"--subset {subset}: {bench} has none; expected {wanted}.{hint}",
+            f"--subset {subset}: {bench} has none; expected {expected}.{hint}",
             remedy="choose one of these" if held else "drop it, or tag the benchmark's rows and score the runs again",
         )
     return [
-        replace(run, predictions={key: one for key, one in run.predictions.items() if one.subset == subset})
-        for run in rows
+        replace(run, predictions={key: p for key, p in run.predictions.items() if p.subset == subset}) for run in rows
     ]
 
 
 def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
     known = [path / "eval" / str(bench) / SCORES_FILE for path in paths]
-    file = next((read_scores(one).bench.file for one in known if one.is_file() and system_of(one) is None), None)
+    file = next((read_scores(f).bench.file for f in known if f.is_file() and system_of(f) is None), None)
     benches = {path: scored_benches(path, bench, file) for path in paths}
     shared = sorted(set.intersection(*(set(names) for names in benches.values())))
     if len(shared) == 1:
@@ -243,13 +242,13 @@ def distinct_labels(paths: Sequence[Path]) -> list[str]:
     """The runs' names, with enough of their paths to be distinct, such as `d2e/checkpoint-30` of a checkpoint."""
     parts = [path.resolve().parts for path in paths]
     labels = []
-    for path, own in zip(paths, parts, strict=True):
-        if parts.count(own) > 1:
+    for path, names in zip(paths, parts, strict=True):
+        if parts.count(names) > 1:
             raise UserError(f"{path}: the same run folder is given twice", remedy="name each run once")
-        depth = 2 if _is_checkpoint(own[-1]) else 1
-        while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
+        depth = 2 if _is_checkpoint(names[-1]) else 1
+        while depth < len(names) and sum(rival[-depth:] == names[-depth:] for rival in parts) > 1:
             depth += 1
-        labels.append("/".join(own[-depth:]))
+        labels.append("/".join(names[-depth:]))
     return labels
 
 
@@ -297,11 +296,11 @@ def _check_same_samples(first: ScoredRun, other: ScoredRun) -> None:
             f"were scored on different samples: {len(strangers)} are in one only, such as {sample!r} of {dataset}",
             remedy=how_to_score_alike({str(run.path): run.scores for run in (first, other)}),
         )
-    for key, own in first.predictions.items():
-        if other.predictions[key].subset != own.subset:
+    for key, p in first.predictions.items():
+        if other.predictions[key].subset != p.subset:
             raise UserError(
-                f"{other.folder / 'predictions.jsonl'}: sample {own.id!r} of {own.dataset} has the subset "
-                f"{other.predictions[key].subset}, in {first.folder / 'predictions.jsonl'} {own.subset}",
+                f"{other.folder / 'predictions.jsonl'}: sample {p.id!r} of {p.dataset} has the subset "
+                f"{other.predictions[key].subset}, in {first.folder / 'predictions.jsonl'} {p.subset}",
                 remedy="one of them was scored before rows had subsets; score both again with d2e eval",
             )
 

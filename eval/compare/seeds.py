@@ -43,11 +43,11 @@ def load_seeds(patterns: Sequence[Path], bench: str | None) -> list[ScoredRun | 
     distinct_labels([run for runs in groups for run in runs.values()])  # refuses a run of two groups
     bare = [Path(re.sub(_WILD, "", str(pattern))) for pattern in patterns]
     labels = distinct_labels(bare) if len({*bare}) == len(bare) else [str(pattern) for pattern in patterns]
-    for pattern, own in zip(patterns, groups, strict=True):
-        if own.keys() != groups[0].keys():
+    for pattern, runs in zip(patterns, groups, strict=True):
+        if runs.keys() != groups[0].keys():
             raise UserError(
                 f"--seeds: the patterns have different seeds: {patterns[0]} has {_listed(groups[0])}; {pattern} has "
-                f"{_listed(own)}; expected the same ones",
+                f"{_listed(runs)}; expected the same ones",
                 remedy="train and score the missing seeds, or narrow the patterns",
             )
     return load_groups(dict(zip(labels, groups, strict=True)), dict.fromkeys(groups[0], bench))
@@ -75,14 +75,14 @@ def _runs_of(pattern: Path) -> dict[int, Path]:
         raise UserError(f"--seeds {pattern}: {matched}", remedy)
     recipes = {folder: _recipe(folder) for folder in folders}
     runs, (first, recipe) = dict[int, Path](), next(iter(recipes.items()))
-    for folder, own in recipes.items():
-        was, now = (dict(flat(way_of(one))) for one in (recipe, own))
+    for folder, r in recipes.items():
+        was, now = (dict(flat(way_of(item))) for item in (recipe, r))
         if was != now:
             key = next(key for key in {**was, **now} if was.get(key) != now.get(key))
             values = f"{key} is {was.get(key)!r} and {now.get(key)!r}"
             raise UserError(f"--seeds {pattern}: {first} and {folder} differ in more than the seed: {values}", _NARROW)
-        if (other := runs.setdefault(own.train.seed, folder)) is not folder:
-            raise UserError(f"--seeds {pattern}: {other} and {folder} have the same seed {own.train.seed}", _NARROW)
+        if (twin := runs.setdefault(r.train.seed, folder)) is not folder:
+            raise UserError(f"--seeds {pattern}: {twin} and {folder} have the same seed {r.train.seed}", _NARROW)
     return dict(sorted(runs.items()))
 
 
@@ -102,25 +102,25 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
     Scores that a seed lacks, such as those of a subset with few rows, are named in `left_out`.
     """
     seeds = dict.fromkeys(run.seed for run in runs)
-    found = [compare_results([replace(run, seed=None) for run in runs if run.seed == seed]) for seed in seeds]
-    tables = [one.scores.assign(seed=seed) for seed, one in zip(seeds, found, strict=True)]
+    results = [compare_results([replace(run, seed=None) for run in runs if run.seed == seed]) for seed in seeds]
+    tables = [c.scores.assign(seed=seed) for seed, c in zip(seeds, results, strict=True)]
     by_seed = pd.concat(tables, ignore_index=True)
-    small = {f"{dataset} {subset}" for one in found for dataset, subset, _ in one.small_subsets or {}}
+    small = {f"{dataset} {subset}" for c in results for dataset, subset, _ in c.small_subsets or {}}
     rows, lacking = list[tuple[Any, ...]](), list[tuple[str, ...]]()
-    for key, own in by_seed.groupby(COLUMNS, sort=False):
-        if len(own) < len(found):
+    for key, group in by_seed.groupby(COLUMNS, sort=False):
+        if len(group) < len(results):
             lacking.append(key)
             continue
         least = -1.0 if GAP in key or key[0] == "measures" else 0.0  # what may be negative
-        score, changes = over_seeds(own["mean"], least), own["change"].dropna()
-        change = paired(changes, float(own["n"].sum())) if len(changes) == len(found) else None
+        score, changes = over_seeds(group["mean"], least), group["change"].dropna()
+        change = paired(changes, float(group["n"].sum())) if len(changes) == len(results) else None
         tests = (np.nan,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
-        rows.append((*key, *own[["rows", "n"]].mean().round(), score.mean, score.low, score.high, *tests))
+        rows.append((*key, *group[["rows", "n"]].mean().round(), score.mean, score.low, score.high, *tests))
     scores = joined([DataFrame(rows, columns=[*COLUMNS, *NUMBERS])])
     held = {row[:6] for row in rows}  # groups of which a measure is left
     left_out = [
         " ".join(filter(None, key[1 : 7 if key[:6] in held or key[0] == "measures" else 6])) for key in lacking
     ]
-    left_out += [*found[0].left_out, *(f"{name} (fewer than {ENOUGH_ROWS} rows)" for name in sorted(small))]
+    left_out += [*results[0].left_out, *(f"{name} (fewer than {ENOUGH_ROWS} rows)" for name in sorted(small))]
     facts: dict[str, Any] = {"by_seed": by_seed, "left_out": tuple(dict.fromkeys(left_out)), "small_subsets": None}
-    return replace(found[0], scores=scores, decoding=decoding_of_runs(runs), **facts)
+    return replace(results[0], scores=scores, decoding=decoding_of_runs(runs), **facts)

@@ -173,19 +173,19 @@ def comparison_tables(
         if part is not None:
             raise UserError(f"--part {part}: {comparison.bench} has measures and no parts", "drop it")
         return with_lines([measure_table(comparison), seed_table(comparison)])
-    found = tables_by_part(comparison, detail=detail)
-    if part is not None and part not in found:
-        held = ", ".join(found)
+    by_part = tables_by_part(comparison, detail=detail)
+    if part is not None and part not in by_part:
+        held = ", ".join(by_part)
         raise UserError(f"--part {part}: {comparison.bench} has none; expected {held}", "name one of these")
     if part is not None:
-        return found[part]
-    shown = [table for name, own in found.items() if groups or name != "groups" for table in own]
+        return by_part[part]
+    shown = [table for name, tables in by_part.items() if groups or name != "groups" for table in tables]
     return with_lines([*shown, seed_table(comparison)])
 
 
 def tables_by_part(comparison: Comparison, *, detail: bool = False) -> dict[Part, list[Table]]:
     """Return the tables of each part that has any; subsets come first if the benchmark is about them."""
-    found: dict[Part, list[Table]] = {
+    by_part: dict[Part, list[Table]] = {
         "subsets": subset_comparison_tables(comparison, detail=detail),
         "kinds": kind_tables(comparison),
         "groups": group_tables(comparison, detail=detail),
@@ -193,7 +193,7 @@ def tables_by_part(comparison: Comparison, *, detail: bool = False) -> dict[Part
     }
     order: Sequence[Part] = ("groups", "faithfulness", "subsets", "kinds")
     order = get_args(Part) if comparison.is_about_subsets else order
-    return {name: found[name] for name in order if found[name]}
+    return {name: by_part[name] for name in order if by_part[name]}
 
 
 def seed_table(comparison: Comparison) -> Table:
@@ -210,13 +210,13 @@ def main_values(comparison: Comparison, run: str) -> dict[str, list[float]]:
     """Return what the verdicts are about → its value for each seed: accuracy by subset, or the main score."""
     if comparison.by_seed is None:
         return {}
-    own, (block, measure) = comparison.by_seed[comparison.by_seed.run == run], comparison.main
+    df, (block, measure) = comparison.by_seed[comparison.by_seed.run == run], comparison.main
     if comparison.is_about_subsets and comparison.headline is not None:
-        own = own[(own.part == "subsets") & (own.measure == "accuracy") & (own.dataset == comparison.headline.name[0])]
-        return {str(name): list(values["mean"]) for name, values in own.groupby("subset", sort=False)}
+        df = df[(df.part == "subsets") & (df.measure == "accuracy") & (df.dataset == comparison.headline.name[0])]
+        return {str(name): list(values["mean"]) for name, values in df.groupby("subset", sort=False)}
     part, keys = ("measures", ["measure", "unit"]) if comparison.is_by_measures else ("groups", GROUP)
-    own = own[(own.part == part) & (own[keys] == list(block.name)).all(axis=1) & (own.measure == measure)]
-    return {measure: list(own["mean"])}
+    df = df[(df.part == part) & (df[keys] == list(block.name)).all(axis=1) & (df.measure == measure)]
+    return {measure: list(df["mean"])}
 
 
 def group_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
@@ -267,9 +267,9 @@ def label_table(comparison: Comparison) -> Table:
     return Table.in_blocks("samples", ["run", "labels", ""], lines, ABOUT_LABELS, notes=[*filter(None, warnings)])
 
 
-def shares_of(block: Block, run: str, what: str) -> dict[str, float]:
+def shares_of(block: Block, run: str, kind: str) -> dict[str, float]:
     """Return the share of each label that a run `says`, or that is `gold`; empty for other formats than nli."""
-    scores = {label: block.score(run, f"{what} {label}") for label in LABELS}
+    scores = {label: block.score(run, f"{kind} {label}") for label in LABELS}
     return {label: score.mean for label, score in scores.items() if score is not None}
 
 
@@ -316,8 +316,8 @@ def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) ->
     )
     kinds = [(accuracies, caption), (_HABITS, _ANSWERS), (_OWN_HABITS, _OWN_HABIT), (changes, paired)]
     title = "dataset" if len(blocks) > 1 else ""
-    found = [table_of(comparison.labels, blocks, columns, text, title) for columns, text in kinds]
-    return with_lines([*found, confiqa_table(comparison)])
+    tables = [table_of(comparison.labels, blocks, columns, text, title) for columns, text in kinds]
+    return with_lines([*tables, confiqa_table(comparison)])
 
 
 def confiqa_table(comparison: Comparison) -> Table:
@@ -369,9 +369,9 @@ def small_note(comparison: Comparison) -> str:
 def _tagged_by(comparison: Comparison) -> str:
     if not comparison.tagged_by:
         return ""
-    others = comparison.strangers
-    said = f"; {', '.join(others)} {'are' if len(others) > 1 else 'is'} of another model" if others else ""
-    return f" Subsets by the habit of {', '.join(comparison.tagged_by)}{said}."
+    strangers = comparison.strangers
+    note = f"; {', '.join(strangers)} {'are' if len(strangers) > 1 else 'is'} of another model" if strangers else ""
+    return f" Subsets by the habit of {', '.join(comparison.tagged_by)}{note}."
 
 
 def untagged_note(count: int) -> str:

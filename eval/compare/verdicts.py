@@ -103,10 +103,10 @@ def main_verdicts(comparison: Comparison) -> dict[str, str]:
     changes, lines = {label: main_change(comparison, label) for label in others}, dict[str, str]()
     for label in _in_order({label: change.mean * change.significant for label, change in changes.items()}):
         change = changes[label]
-        found = f"{label} scores {'higher' if change.mean > 0 else 'lower'} than {first}"
-        found = found if change.significant else f"{label} against {first} is not decided"
+        sentence = f"{label} scores {'higher' if change.mean > 0 else 'lower'} than {first}"
+        sentence = sentence if change.significant else f"{label} against {first} is not decided"
         shown = points(change, star=False, unit=" points")
-        lines[label] = f"{found}: {measure} {shown}, p {corrected_p(change)}, {comparison.size}."
+        lines[label] = f"{sentence}: {measure} {shown}, p {corrected_p(change)}, {comparison.size}."
     return lines
 
 
@@ -135,10 +135,10 @@ def subset_verdicts(comparison: Comparison) -> dict[str, str]:
     if block is None or "conflict" not in block.sizes:
         return {}
     changes = {label: subset_changes(block, label) for label in comparison.labels[1:]}
-    for label in _in_order({label: _decided(own) for label, own in changes.items()}):
-        found = _SENTENCES[subset_verdict(changes[label])].format(run=label, first=first)
-        shown = [f"{points(own, star=False, unit=' points')} on {name} rows" for name, own in changes[label].items()]
-        lines[label] = f"{found}: {', '.join(shown)}."
+    for label in _in_order({label: _decided(by_subset) for label, by_subset in changes.items()}):
+        sentence = _SENTENCES[subset_verdict(changes[label])].format(run=label, first=first)
+        shown = [f"{points(c, star=False, unit=' points')} on {name} rows" for name, c in changes[label].items()]
+        lines[label] = f"{sentence}: {', '.join(shown)}."
     return lines
 
 

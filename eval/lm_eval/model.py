@@ -58,13 +58,13 @@ class ContinuationEncoder:
         if not original and tokens[:1] == prompt:
             tokens = tokens[1:]  # the text has its own BOS token
         if not tokens or (self.limit is not None and len(tokens) > self.limit):
-            found = "has no token" if not tokens else f"has {len(tokens)} tokens, and the model takes {self.limit}"
-            raise UserError(f"log-likelihood of {text[:60]!r}: {found}; expected at least one, and no more than fit")
+            problem = "has no token" if not tokens else f"has {len(tokens)} tokens, and the model takes {self.limit}"
+            raise UserError(f"log-likelihood of {text[:60]!r}: {problem}; expected at least one, and no more than fit")
         without = imagined.rstrip()
-        other = self.tokens(without) if without else [self.first]
-        room = max(len(prompt), len(other)) if self.limit is None else self.limit + 1 - len(tokens)
+        imagined_tokens = self.tokens(without) if without else [self.first]
+        room = max(len(prompt), len(imagined_tokens)) if self.limit is None else self.limit + 1 - len(tokens)
         cut = len(prompt) > room
-        imagined_prompt = prompt[-room:] if other == prompt else other[-room:]
+        imagined_prompt = prompt[-room:] if imagined_tokens == prompt else imagined_tokens[-room:]
         return PromptPair(prompt[-room:], imagined_prompt, [tokens], truncated=cut)
 
     def windows(self, text: str) -> list[TokenPair]:
@@ -106,13 +106,13 @@ class D2ELM(LM):
         max_gen_toks: int = 64,
         device: str | None = None,
         seed: int = 0,
-        **others: Any,
+        **unknown: Any,
     ) -> None:
         super().__init__()
-        others.pop("max_batch_size", None)  # the harness always passes it
-        if others:
+        unknown.pop("max_batch_size", None)  # the harness always passes it
+        if unknown:
             known = "pretrained, alpha, decoder, dtype, batch_size, max_gen_toks, device, seed"
-            raise UserError(f"--model_args {', '.join(sorted(others))}: unknown to model 'd2e'; expected {known}")
+            raise UserError(f"--model_args {', '.join(sorted(unknown))}: unknown to model 'd2e'; expected {known}")
         self.how = DecodingConfig(**given_decoder(decoder, None if alpha is None else float(alpha), 0.5))
         decoder_of(self.how)  # imports a custom function before the model is loaded
         if not str(batch_size).isdigit():
@@ -163,18 +163,18 @@ class D2ELM(LM):
 
         It is debiased if the document has a context. Prompts that are too long lose their beginning.
         """
-        asked = [
+        pairs = [
             replace(
                 self.encoder.encode(request.args[0], self._imagined(request), request.args[1]), name=_name(request)
             )
             for request in Progress(requests, desc="tokenising", disable=disable_tqdm)
         ]
-        self._warn_of_plain(sum(one.original == one.imagined for one in asked), len(asked))
-        if cut := sum(one.truncated for one in asked):
+        self._warn_of_plain(sum(pair.original == pair.imagined for pair in pairs), len(pairs))
+        if cut := sum(pair.truncated for pair in pairs):
             _LOG.warning(
-                "%s of %s prompts are too long for the model and were cut at their beginning", cut, len(asked)
+                "%s of %s prompts are too long for the model and were cut at their beginning", cut, len(pairs)
             )
-        scores = self._score(asked, f"log-likelihoods, decoded {describe(self.how.record())}", disable_tqdm)
+        scores = self._score(pairs, f"log-likelihoods, decoded {describe(self.how.record())}", disable_tqdm)
         answers = [(score.logprob, score.greedy) for score in scores]
         for request, answer in zip(requests, answers, strict=True):
             self.cache_hook.add_partial("loglikelihood", request.args, answer)
@@ -184,25 +184,25 @@ class D2ELM(LM):
         """The log-probability of each request's whole text, always plain, as it has no prompt."""
         windows = [self.encoder.windows(request.args[0]) for request in requests]
         self._warn_of_plain(len(requests), len(requests))
-        scores = iter(self._score([one for each in windows for one in each], "log-likelihoods", disable_tqdm))
-        sums = [sum(next(scores).logprob for _ in each) for each in windows]
+        scores = iter(self._score([pair for pairs in windows for pair in pairs], "log-likelihoods", disable_tqdm))
+        sums = [sum(next(scores).logprob for _ in pairs) for pairs in windows]
         for request, total in zip(requests, sums, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return sums
 
-    def _score(self, asked: Sequence[TokenPair], title: str, disable_tqdm: bool) -> list[OptionScore]:
+    def _score(self, items: Sequence[TokenPair], title: str, disable_tqdm: bool) -> list[OptionScore]:
         """Score pairs with one option each; those with the same prompts share a forward."""
         by_prompt: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for place, one in enumerate(asked):
-            by_prompt.setdefault((tuple(one.original), tuple(one.imagined or ())), []).append(place)
+        for place, pair in enumerate(items):
+            by_prompt.setdefault((tuple(pair.original), tuple(pair.imagined or ())), []).append(place)
         groups = list(by_prompt.values())
-        pairs = [replace(asked[places[0]], options=[asked[place].options[0] for place in places]) for places in groups]
+        pairs = [replace(items[places[0]], options=[items[place].options[0] for place in places]) for places in groups]
         results: dict[int, OptionScore] = {}
-        with Progress(total=len(asked), desc=title, disable=disable_tqdm) as bar:
+        with Progress(total=len(items), desc=title, disable=disable_tqdm) as bar:
             for index, scores in score(self.model, pairs, replace(self.how, batch_size=self.batch_size)):
                 results.update(zip(groups[index], scores, strict=True))
                 bar.update(len(scores))
-        return [results[place] for place in range(len(asked))]
+        return [results[place] for place in range(len(items))]
 
     def _warn_of_plain(self, plain: int, count: int) -> None:
         if self.how.needs_imagined and plain:
@@ -252,10 +252,10 @@ class D2ELM(LM):
     def _imagined(self, request: Instance) -> str:
         """The request's prompt without its document's context; unchanged if the document does not give it."""
         prompt: str = request.args[0]
-        own, without = request.doc.get("prompt"), request.doc.get("prompt_without_context")
+        full, without = request.doc.get("prompt"), request.doc.get("prompt_without_context")
         # The harness strips the messages of a conversation.
-        before, found, after = prompt.rpartition(own.strip()) if own and without is not None else ("", "", "")
-        return f"{before}{without.strip()}{after}" if found else prompt
+        before, match, after = prompt.rpartition(full.strip()) if full and without is not None else ("", "", "")
+        return f"{before}{without.strip()}{after}" if match else prompt
 
 
 def _name(request: Instance) -> str:

@@ -100,7 +100,7 @@ def _shows_own(point: Point) -> bool:
 
 
 def trainer_of(sweep: Sweep, point: Point) -> Point:
-    return next(other for other in sweep.points if other.name == point.trained_in)
+    return next(candidate for candidate in sweep.points if candidate.name == point.trained_in)
 
 
 def is_built_in(folder: Path) -> bool:
@@ -133,18 +133,18 @@ def _train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
 
 def _scored_together(sweep: Sweep, point: Point) -> list[Point]:
     """Return the points of one `d2e eval`: all decoders of a model that scores options, which share the prompts."""
-    given = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
-    words = [part for word in given for part in word.split("=")]
+    arguments = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
+    words = [part for word in arguments for part in word.split("=")]
     single = {"--alpha", "--decoder", "--engine", "--launch"} & set(words) or point.evaluation.without_context
     if single or ("--answer", "likelihood") not in pairwise(words):
         return [point]
     bench = sweep.bench_of(point)
     alike = (
-        other
-        for other in sweep.work
-        if (other.trained_in, other.eval_args, sweep.bench_of(other)) == (point.trained_in, point.eval_args, bench)
+        peer
+        for peer in sweep.work
+        if (peer.trained_in, peer.eval_args, sweep.bench_of(peer)) == (point.trained_in, point.eval_args, bench)
     )
-    return [other for other in alike if not other.evaluation.without_context and not is_scored(sweep, other)]
+    return [peer for peer in alike if not peer.evaluation.without_context and not is_scored(sweep, peer)]
 
 
 def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bool = False) -> list[str]:
@@ -156,11 +156,11 @@ def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: b
     arguments = ["eval", model, *bench, *suites, *split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
     arguments += ["--demonstrations", str(sweep.data_of(point))] if _shows_own(point) else []
     if len(points) > 1:
-        for other in points:
-            decoding = other.decoding
+        for member in points:
+            decoding = member.decoding
             name = f"d2e:alpha={decoding.alpha!r}" if decoding.decoder == "d2e" else decoding.decoder
             decoder = name if decoding.needs_imagined else "plain"
-            arguments += ["--decoder", decoder, "--out", str(sweep.out / other.scored_in)]
+            arguments += ["--decoder", decoder, "--out", str(sweep.out / member.scored_in)]
         return arguments
     how = {key: str(value) for key, value in point.decoding.record().items() if value is not None}
     if {"--alpha", "--decoder"} & set(arguments):

@@ -104,8 +104,8 @@ class Sweep:
     @property
     def work(self) -> list[Point]:
         """Return the chosen points, without those that equal an earlier one."""
-        wanted = {point.scored_in for point in self.points if point.name in self.chosen}
-        return [point for point in self.points if point.name in wanted]
+        folders = {point.scored_in for point in self.points if point.name in self.chosen}
+        return [point for point in self.points if point.name in folders]
 
     @property
     def trainings(self) -> list[Point]:
@@ -132,7 +132,7 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
     """
     recipe = require_recipe(spec.recipe).name  # the same for a relative path, a full one and a bundled name
     folder = out or Path(spec.out or f"runs/sweep-{stem}")
-    axes, asked, only, names = dict(spec.axes), dict[str, str](), dict[str, list[str]](), list[str]()
+    axes, overrides, only, names = dict(spec.axes), dict[str, str](), dict[str, list[str]](), list[str]()
     for word in words:
         key, equals, text = (part.strip() for part in word.partition("="))
         if not equals:
@@ -143,12 +143,12 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
             only[key] = split_values(word, text)
             for value in only[key]:
                 spec.check_value(key, value)
-        elif key in asked or key in axes:
+        elif key in overrides or key in axes:
             raise UserError(f"{word!r}: the key {key!r} is given twice", "put all values into one list")
         elif len(values := split_values(word, text)) > 1:
             axes[key] = {value: Value.model_validate({key: value}) for value in values}
         else:
-            asked[key] = values[0]
+            overrides[key] = values[0]
     if not axes:
         raise UserError("a sweep without an axis; expected section.key=value,value, for example d2e.alpha=0.1,0.5")
     several = (axis for axis, changes in axes.items() if axis.startswith("eval.") and len(changes) > 1)
@@ -159,7 +159,7 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
         )
     spec = spec.model_copy(update={"recipe": recipe, "axes": axes})
     points, trained, scored = list[Point](), dict[str, str](), dict[str, str]()
-    for point in _make_points(spec, folder, asked):
+    for point in _make_points(spec, folder, overrides):
         first = trained.setdefault(point.training(), point.name)
         rows = str(point.build) if spec.bench == OWN_DATA else ""
         same = scored.setdefault(point.training() + point.scoring() + rows, point.name)
@@ -180,16 +180,16 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
         if all(point.values[axis] in values for axis, values in only.items())
         and (not names or {point.name, point.values.get(RUN)} & set(names))
     }
-    return Sweep(spec, folder, shown, points, frozenset(chosen), asked)
+    return Sweep(spec, folder, shown, points, frozenset(chosen), overrides)
 
 
-def _make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterator[Point]:
-    """Yield the points of a sweep in this folder; `asked` are overrides of all recipes."""
+def _make_points(spec: SweepSpec, folder: Path, common: dict[str, str]) -> Iterator[Point]:
+    """Yield the points of a sweep in this folder; `common` are overrides of all recipes."""
     short, taken = short_keys(list(spec.axes)), set[str]()
     for names in product(*spec.axes.values()):
         values = dict(zip(spec.axes, names, strict=True))
         changes = [spec.axes[axis][name] for axis, name in values.items()]
-        if any(values.get(axis) in others for change in changes for axis, others in change.not_with.items()):
+        if any(values.get(axis) in excluded for change in changes for axis, excluded in change.not_with.items()):
             continue
 
         def filled(text: str, values: dict[str, str] = values) -> str:
@@ -200,7 +200,7 @@ def _make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterat
         # A value in a name has the characters of a file's name.
         plain = {axis: re.sub(r"[^\w.+-]+", "-", name.strip()).strip("-") or "empty" for axis, name in values.items()}
         parts = [f"{short[axis]}={plain[axis]}" if "." in axis else name for axis, name in values.items()]
-        merged, evaluations = {**spec.overrides, **asked}, dict(spec.evaluations)
+        merged, evaluations = {**spec.overrides, **common}, dict(spec.evaluations)
         for change in changes:
             merged |= change.overrides
             evaluations |= change.evaluations
@@ -232,9 +232,9 @@ def _with_named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:
     """Return the file with the points of its tables spelled out; UserError if a name fits none."""
     suffixes = {point.name: point.suffix for point in points}
 
-    def named(table: str, wanted: Sequence[str]) -> list[str]:
+    def named(table: str, patterns: Sequence[str]) -> list[str]:
         names = dict[str, None]()
-        for name in wanted:
+        for name in patterns:
             # `sft,*` stands for the default evaluation, `sft,*-plain` for the one with that suffix.
             suffix = max((suffix for suffix in suffixes.values() if name.endswith(suffix)), key=len)
             fitting = [known for known in fnmatch.filter(suffixes, name) if suffixes[known] == suffix]

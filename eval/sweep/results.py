@@ -43,11 +43,11 @@ class PointResult:
     def subsets(self) -> DatasetSubsets | None:
         """Return the measures by subset of the average or the one dataset; None if no row is tagged."""
         scored = [] if self.scores is None else self.scores.subsets
-        return scored[headline([own.sizes for own in scored])] if scored else None
+        return scored[headline([entry.sizes for entry in scored])] if scored else None
 
     def accuracy(self, subset: Subset) -> Interval | None:
-        own = None if self.subsets is None else self.subsets.subsets.get(subset)
-        return None if own is None else own.accuracy
+        scores = None if self.subsets is None else self.subsets.subsets.get(subset)
+        return None if scores is None else scores.accuracy
 
     @property
     def main_score(self) -> Interval | None:
@@ -57,10 +57,10 @@ class PointResult:
     @property
     def relations(self) -> dict[str, float]:
         """Return relation → mean over its datasets of the mean of EM and F1, as a fraction."""
-        found: dict[str, list[float]] = {}
+        by_relation: dict[str, list[float]] = {}
         for group in self.scores.groups if self.scores is not None else ():
-            found.setdefault(group.relation, []).append(group.mean.mean)
-        return {relation: sum(values) / len(values) for relation, values in found.items()}
+            by_relation.setdefault(group.relation, []).append(group.mean.mean)
+        return {relation: sum(values) / len(values) for relation, values in by_relation.items()}
 
 
 def have_conflict(results: Sequence[PointResult]) -> bool:
@@ -87,9 +87,9 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
 
     A sweep whose file names no paper tables gets tables 5 and 6, if the benchmark and the axes fit them.
     """
-    own = {result.point.name for result in results}
+    names = {result.point.name for result in results}
     with turn_in(sweep.results.parent):
-        kept = [row for row in read_all_rows(sweep.results) if row.get("name") not in own]
+        kept = [row for row in read_all_rows(sweep.results) if row.get("name") not in names]
         write_rows([*kept, *(_json(sweep, result) for result in results)], sweep.results)
     written = [sweep.results]
     for name, points in sweep.spec.comparisons.items():
@@ -151,11 +151,11 @@ def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
             by_relation = [percent(result.relations.get(name)) for name in relations]
             cells = [*scores, *by_relation]
             if by_subset:
-                own = result.subsets
-                conflict = None if own is None else own.subsets.get("conflict")
-                rate, gap = None if conflict is None else conflict.habit_rate, None if own is None else own.gap
+                subsets = result.subsets
+                conflict = None if subsets is None else subsets.subsets.get("conflict")
+                rate, gap = None if conflict is None else conflict.habit_rate, None if subsets is None else subsets.gap
                 accuracies = (result.accuracy("conflict"), result.accuracy("aligned"))
-                cells = [with_interval(one) for one in (*accuracies, gap, rate)]
+                cells = [with_interval(interval) for interval in (*accuracies, gap, rate)]
             cells.append(percent(overall.extraction.get("none", 0.0)))
         if result in ranked and result.main_score is not None and result.main_score.mean == best:
             cells[0] = Styled.of(cells[0], best=True)
@@ -167,7 +167,7 @@ def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
 def decoding_of(sweep: Sweep, results: Sequence[PointResult]) -> DecodingDifferences:
     """Compare how the scored points were decoded."""
     scored = [(result.point.name, bench_folder(sweep, result.point), result.scores) for result in results]
-    return decoding_differences({name: (folder, own) for name, folder, own in scored if folder and own})
+    return decoding_differences({name: (folder, scores) for name, folder, scores in scored if folder and scores})
 
 
 def _json(sweep: Sweep, result: PointResult) -> dict[str, Any]:
@@ -191,11 +191,11 @@ def _fitting_tables(sweep: Sweep, results: Sequence[PointResult]) -> dict[str, P
     parts = bool(keys & {"d2e.debias", "d2e.distill"})
     layouts: dict[Layout, bool] = {"ablation": parts, "sensitivity": "d2e.alpha" in keys}
     scored = [result for result in results if result.status == "scored" and result.scores is not None]
-    own = [result.point.name for result in scored if result.point.trained_in == result.point.name]
+    names = [result.point.name for result in scored if result.point.trained_in == result.point.name]
     datasets = {group.dataset for result in scored if result.scores for group in result.scores.groups}
-    if not own or not datasets & own_datasets("piper"):
+    if not names or not datasets & own_datasets("piper"):
         return {}
-    return {f"table-{name}": PaperTableOf(layout=name, points=own) for name, wanted in layouts.items() if wanted}
+    return {f"table-{name}": PaperTableOf(layout=name, points=names) for name, fits in layouts.items() if fits}
 
 
 def scored_folders(sweep: Sweep, results: Sequence[PointResult], names: Sequence[str]) -> tuple[list[Path], str]:

@@ -100,8 +100,8 @@ class Runner:
                     )
                 write_rows([*read_all_rows(sweep.results), *new], sweep.results)
                 ends = [row for row in new if row["step"] == new[-1]["step"]]
-                found = (f"{r['decoder']} {100 * r['aligned']:.0f} / {100 * r['conflict']:.0f}" for r in ends)
-                self.say(f"{point.name}: aligned / conflict {'; '.join(found)}")
+                accuracies = (f"{r['decoder']} {100 * r['aligned']:.0f} / {100 * r['conflict']:.0f}" for r in ends)
+                self.say(f"{point.name}: aligned / conflict {'; '.join(accuracies)}")
 
     def _step(self, point: Point, arguments: Sequence[str]) -> None:
         """Run `d2e` for a point; points that share data build them once."""
@@ -169,8 +169,8 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
     for point in sweep.work:
         groups.setdefault(point.trained_in, []).append(point)
     threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
-    what, remedy = "another sweep, or a training that one left behind,", "wait until it has ended, or end it"
-    with file_lock(sweep.out, what, remedy, patience=LOCK_SECONDS) as lock, ThreadPoolExecutor(jobs) as pool:
+    owner, remedy = "another sweep, or a training that one left behind,", "wait until it has ended, or end it"
+    with file_lock(sweep.out, owner, remedy, patience=LOCK_SECONDS) as lock, ThreadPoolExecutor(jobs) as pool:
         save_record(sweep)
         runner = Runner(sweep, say, lock, {**threads, **os.environ})
         futures = [pool.submit(runner.work_on, points) for points in groups.values()]

@@ -73,8 +73,8 @@ class Evaluation(SpecPart):
         return self
 
     def decoding(self, default: DecodingConfig) -> DecodingConfig:
-        given = given_decoder(self.decoder, self.alpha, default.alpha)
-        return replace(default, plausibility=self.plausibility, **given)
+        options = given_decoder(self.decoder, self.alpha, default.alpha)
+        return replace(default, plausibility=self.plausibility, **options)
 
 
 class Value(BaseModel):
@@ -271,5 +271,5 @@ def scaled(content: dict[str, Any], scale: Any) -> dict[str, Any]:
     if not isinstance(scale, dict) or not isinstance(scale.get("runs") or {}, dict):
         raise UserError(f"scales: got {scale!r}; expected keys of a sweep")
     runs, changed = content.get("runs") or {}, scale.get("runs") or {}
-    merged = {name: {**(own or {}), **(changed.get(name) or {})} for name, own in runs.items()}
+    merged = {name: {**(run or {}), **(changed.get(name) or {})} for name, run in runs.items()}
     return {**content, **scale, **({"runs": merged} if runs else {})}

@@ -108,17 +108,17 @@ class Answerer:
         )
         if alpha == 0:
             del pairs["debiased"]  # it would be the plain one
-        names, said = list(pairs), Answers(cut=pair.truncated)
-        async with aclosing(self._queue.answers([Prompt(one, *how) for one in pairs.values()])) as pieces:
+        names, answers = list(pairs), Answers(cut=pair.truncated)
+        async with aclosing(self._queue.answers([Prompt(view, *how) for view in pairs.values()])) as pieces:
             async for piece in pieces:
                 name = names[piece.index]
-                said = replace(said, **{name: getattr(said, name) + piece.text})
-                yield said
-        yield replace(said, done=True)
+                answers = replace(answers, **{name: getattr(answers, name) + piece.text})
+                yield answers
+        yield replace(answers, done=True)
 
     def answer(self, question: Question, alpha: float, max_new_tokens: int) -> Answers:
         async def last() -> Answers:
-            return [said async for said in self.stream(question, alpha, max_new_tokens)][-1]
+            return [answers async for answers in self.stream(question, alpha, max_new_tokens)][-1]
 
         return asyncio.run(last())
 
@@ -155,17 +155,17 @@ def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list
 def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
     """HTML with each parsed answer, whether it is right if that is known, and a verdict."""
     names = ("Plain", f"Debiased, α = {alpha:g}", "Without the context")
-    said = dict(zip(names, _parsed(question, prompt_set, answers), strict=True))
+    predictions = dict(zip(names, _parsed(question, prompt_set, answers), strict=True))
     if alpha == 0:
-        del said[names[1]]  # it was not decoded
+        del predictions[names[1]]  # it was not decoded
     rows = []
-    for name, one in said.items():
+    for name, prediction in predictions.items():
         marks = ("✗ not as expected", "✓ right") if name != names[2] else (_GUESSED_WRONG, "✓ right, by a guess")
-        right = one.exact_match == 1
+        right = prediction.exact_match == 1
         mark = f"<span{' class=right' if right else ''}>{marks[right]}</span>"
-        text = escape("; ".join(one.answer)) if one.parsed else "<em>no answer recognised</em>"
+        text = escape("; ".join(prediction.answer)) if prediction.parsed else "<em>no answer recognised</em>"
         rows.append(f"<dt>{escape(name)}</dt><dd>{text}{mark if question.is_answered else ''}</dd>")
-    parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said.values()))}</p>"]
+    parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*predictions.values()))}</p>"]
     if question.is_answered:
         parts.insert(1, f"<p>Expected: <strong>{escape('; '.join(question.sample().answers))}</strong></p>")
     if alpha == 0:
@@ -182,7 +182,7 @@ def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool
 
 def _verdict(plain: Prediction, *others: Prediction) -> str:
     """What the answers show about the model's habit; the others are the debiased one, if any, and the imagined one."""
-    if not all(one.parsed for one in (plain, *others)):
+    if not all(prediction.parsed for prediction in (plain, *others)):
         return "An answer was not recognised: the model did not follow the form that the instruction asks for."
     debiased, imagined, paired = others[0], others[-1], len(others) > 1
     same, habit = plain.says_same(debiased.answer), plain.says_same(imagined.answer)
@@ -237,8 +237,8 @@ def find_opening(
     if not answered:
         return Opening(0, None, "")
     place = min(answered)
-    told = f"In none of the {len(answered)} examples tried do the two answers differ {at}; this is the first."
-    return Opening(place, answered[place], told if len(answered) > 1 else f"Its two answers are the same {at}.")
+    note = f"In none of the {len(answered)} examples tried do the two answers differ {at}; this is the first."
+    return Opening(place, answered[place], note if len(answered) > 1 else f"Its two answers are the same {at}.")
 
 
 _FORMATS = {"qa": "free answer", "nli": "positive or negative", "scq": "one option", "mcq": "several options"}
@@ -283,7 +283,7 @@ def page_of(model: DemoModel, examples: Sequence[Question], opening: Opening) ->
     if opening.answers is not None:
         shown = _shown(model, examples[opening.place], opening.answers, model.alpha)
         shown["summary"] += f"<p>{escape(opening.told)}</p>" if opening.told else ""
-    texts = [{name: value for name, value in asdict(one).items() if name != "instruction"} for one in examples]
+    texts = [{name: value for name, value in asdict(example).items() if name != "instruction"} for example in examples]
     return render_page(
         Path(__file__).with_name("demo.html"),
         model=model.name,
@@ -314,17 +314,17 @@ def read_form(body: bytes, examples: Sequence[Question]) -> Form:
 
 async def answered(model: DemoModel, answerer: Answerer, form: Form) -> AsyncIterator[str]:
     """Yield the answers to a form after each new token, as lines of JSON; the last says what is wrong, if anything."""
-    asked, alpha, limit = form
-    shown: dict[str, Any] = _shown(model, asked, Answers(), alpha)
+    question, alpha, limit = form
+    shown: dict[str, Any] = _shown(model, question, Answers(), alpha)
     try:
-        async for said in answerer.stream(asked, alpha, limit):
-            shown = _shown(model, asked, said, alpha)
+        async for answers in answerer.stream(question, alpha, limit):
+            shown = _shown(model, question, answers, alpha)
             yield json.dumps(shown) + "\n"
     except UserError as error:
         message = escape(" ".join(filter(None, [error.message, error.remedy])))
         yield json.dumps({**shown, "summary": f'<p class="wrong">{message}</p>'}) + "\n"
 
 
-def _shown(model: DemoModel, asked: Question, said: Answers, alpha: float) -> dict[str, Any]:
-    summary = summarise(asked, model.prompt_set, said, alpha) if said.done else ""
-    return {**asdict(said), "alpha": f"{alpha:g}", "expected": asked.expected, "summary": summary}
+def _shown(model: DemoModel, question: Question, answers: Answers, alpha: float) -> dict[str, Any]:
+    summary = summarise(question, model.prompt_set, answers, alpha) if answers.done else ""
+    return {**asdict(answers), "alpha": f"{alpha:g}", "expected": question.expected, "summary": summary}

@@ -36,17 +36,17 @@ class Question:
     def sample(self) -> EventSample:
         """The question as a sample, with an arbitrary answer if none is expected; UserError if it does not fit."""
         question = "hypothesis" if self.fmt == "nli" else "question"
-        for what, text in (("context", self.context), (question, self.question)):
+        for field, text in (("context", self.context), (question, self.question)):
             if not text.strip():
-                raise UserError(f"The {what} is empty.", f"Type a {what}.")
+                raise UserError(f"The {field} is empty.", f"Type a {field}.")
         options = _lines(self.options) if self.fmt in CHOICE else []
         anything = [NLI_LABELS[0]] if self.fmt == "nli" else options[:1] or ["(not known)"]
         parts = {"format": self.fmt, "context": self.context, "question": self.question, "options": options}
         fixed = {"id": "typed", "dataset": "typed", "split": "test", "relation": "causal"}
-        found = check_row({**fixed, **parts, "answers": _lines(self.expected) or anything})
-        if isinstance(found, str):
-            raise UserError(f"The question does not fit its format. {found}")
-        return found
+        checked = check_row({**fixed, **parts, "answers": _lines(self.expected) or anything})
+        if isinstance(checked, str):
+            raise UserError(f"The question does not fit its format. {checked}")
+        return checked
 
     @property
     def is_answered(self) -> bool:
@@ -56,8 +56,8 @@ class Question:
         if not self.instruction.strip():
             return prompt_set
         fmt = cast(Format, self.fmt)
-        own = prompt_set.zero_shot[fmt].model_copy(update={"system": self.instruction.strip()})
-        return prompt_set.model_copy(update={"zero_shot": {**prompt_set.zero_shot, fmt: own}})
+        prompt = prompt_set.zero_shot[fmt].model_copy(update={"system": self.instruction.strip()})
+        return prompt_set.model_copy(update={"zero_shot": {**prompt_set.zero_shot, fmt: prompt}})
 
 
 OWN_EXAMPLES = (
@@ -103,14 +103,14 @@ def as_question(sample: EventSample) -> Question:
 
 def without_stale_answer(typed: Question, example: Question) -> Question:
     """The typed question, without the example's answer if the question is no longer the example's."""
-    asked = replace(typed, instruction=example.instruction)
-    same_answer, same_question = asked.expected == example.expected, asked == replace(example, expected=asked.expected)
+    draft = replace(typed, instruction=example.instruction)
+    same_answer, same_question = draft.expected == example.expected, draft == replace(example, expected=draft.expected)
     return replace(typed, expected="") if same_answer and not same_question else typed
 
 
 def labels_of(questions: Sequence[Question], length: int = 60) -> list[str]:
     """A short name for each question: its format and text."""
-    texts = [(one.fmt, " ".join(one.question.split())) for one in questions]
+    texts = [(question.fmt, " ".join(question.question.split())) for question in questions]
     return [f"{fmt}: {text if len(text) <= length else text[: length - 1] + '…'}" for fmt, text in texts]
 
 

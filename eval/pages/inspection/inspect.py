@@ -80,7 +80,7 @@ def answer_positions(
     if any(view.isnan().any() for view in both):
         raise non_finite_output(pair.name, "the probabilities of its answer contain NaN", model)
     rows = zip(answer, *both, strict=True)
-    return [_position(tokenizer, token, own, other, alphas, top) for token, own, other in rows]
+    return [_position(tokenizer, token, original, imagined, alphas, top) for token, original, imagined in rows]
 
 
 @torch.no_grad()
@@ -106,10 +106,10 @@ def _position(
         debiased = original - alpha * imagined  # (V,)
         normalisers.append(round(debiased.logsumexp(dim=-1).item(), _DIGITS))
         kept.update(debiased.topk(top).indices.tolist())
-    order = sorted(kept, key=lambda one: -original[one].item())
+    order = sorted(kept, key=lambda id_: -original[id_].item())
     candidates = [
-        Candidate(one, tokenizer.decode([one]), *(round(view[one].item(), _DIGITS) for view in (original, imagined)))
-        for one in order
+        Candidate(id_, tokenizer.decode([id_]), *(round(view[id_].item(), _DIGITS) for view in (original, imagined)))
+        for id_ in order
     ]
     return AnswerPosition(tokenizer.decode([token]), order.index(token), candidates, normalisers)
 
@@ -178,7 +178,7 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
         "ratios": [round(alpha, 4) for alpha in alphas],
         "start": alphas.index(alpha),
         "along": options.along if options.graded else "decoded",
-        "samples": [[asdict(position) for position in one.positions] for one in inspected],
+        "samples": [[asdict(position) for position in item.positions] for item in inspected],
     }
     template = Path(__file__).with_name("inspect.html")
     write_whole(file, render_page(template, model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
@@ -218,7 +218,7 @@ def _inspect(
         if len(answer) < options.max_new_tokens:  # the answer is complete
             answer = [*answer, encoder.end_of_turn]
     alphas = alpha_grid(alpha)
-    found = answer_positions(model, encoder.tokenizer, pair, answer, alphas=alphas, top=options.top)
+    positions = answer_positions(model, encoder.tokenizer, pair, answer, alphas=alphas, top=options.top)
     prompts = encoder.tokenizer.decode(pair.original), encoder.tokenizer.decode(pair.imagined or ())
     text = encoder.tokenizer.decode(answer, skip_special_tokens=True)
     right, marks = None, [""] * len(answer)
@@ -227,7 +227,7 @@ def _inspect(
         right = score_output(sample, text, wording.marker(fmt), given=wording.given(fmt)).right
     if options.graded:
         marks = token_marks(encoder, sample, answer, right=right is True)
-    return Inspected(sample, text, prompts, found, right, marks)
+    return Inspected(sample, text, prompts, positions, right, marks)
 
 
 def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int], *, right: bool) -> list[str]:
@@ -236,9 +236,9 @@ def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int]
     Tokens of the response form ("The answer is:") and the end of the turn get no mark. If the whole answer counts as
     `right`, differences such as a capital letter are not wrong.
     """
-    answers = [[one] for one in sample.answers] if sample.format == "qa" else [sample.answers]
-    each = [sample.model_copy(update={"answers": own}) for own in answers]
-    matched = [(SequenceMatcher(None, encoder.answer_ids(gold), list(answer), autojunk=False), gold) for gold in each]
+    answers = [[text] for text in sample.answers] if sample.format == "qa" else [sample.answers]
+    golds = [sample.model_copy(update={"answers": accepted}) for accepted in answers]
+    matched = [(SequenceMatcher(None, encoder.answer_ids(gold), list(answer), autojunk=False), gold) for gold in golds]
     matcher, gold = max(matched, key=lambda pair: pair[0].ratio())
     content = encoder.answer_content(gold)
     marks = ["" if right else "wrong"] * len(answer)

@@ -64,8 +64,8 @@ def read_training(run: Path) -> Training | None:
         return None
 
     def values(name: str) -> list[tuple[int, float]]:
-        found = [(step, entry.get(name)) for step, entry in entries]
-        return sorted((step, float(x)) for step, x in found if isinstance(x, int | float) and math.isfinite(x))
+        pairs = [(step, entry.get(name)) for step, entry in entries]
+        return sorted((step, float(x)) for step, x in pairs if isinstance(x, int | float) and math.isfinite(x))
 
     def series(prefix: str) -> dict[str, list[tuple[int, float]]]:
         return {key: points for key in CURVES if (points := values(prefix + key))}
@@ -105,9 +105,9 @@ def _terms(run: Path) -> str:
 def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[Markup]:
     """A chart for each logged value; losses with different terms get separate charts."""
     charts = []
-    runs = [(index, label, one) for index, (label, one) in enumerate(zip(labels, trainings, strict=True)) if one]
+    runs = [(index, label, t) for index, (label, t) in enumerate(zip(labels, trainings, strict=True)) if t]
     # A cross-entropy that is the whole loss is drawn once.
-    repeats = [all(_equal(own.get("ce"), own.get("loss")) for own in (one.curves, one.held_out)) for _, _, one in runs]
+    repeats = [all(_equal(logs.get("ce"), logs.get("loss")) for logs in (t.curves, t.held_out)) for _, _, t in runs]
     every_term = list(dict.fromkeys(training.terms for _, _, training in runs))
     for key, title in CURVES.items():
         separate = key in LOSSES and len(every_term) > 1
@@ -155,12 +155,12 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
         "Environment of the evaluation": [dict(run.scores.environment) for run in runs],
         "Training and its environment": [_training(*pair) for pair in zip(runs, trainings, strict=True)],
     }
-    found = {}
+    by_title = {}
     for title, columns in tables.items():
         names = dict.fromkeys(name for column in columns for name in column)
         rows = [Fact(name, tuple(_written(column.get(name)) for column in columns)) for name in names]
-        found[title] = [row for row in rows if set(row.values) != {NONE}]
-    return {title: rows for title, rows in found.items() if rows}
+        by_title[title] = [row for row in rows if set(row.values) != {NONE}]
+    return {title: rows for title, rows in by_title.items() if rows}
 
 
 _OF_RESULTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", "max_samples", "seed", "date")
@@ -241,7 +241,7 @@ class Instruction(NamedTuple):
 
 def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
     """The instructions of each format, of runs whose prompt set is unchanged; UserError if a record is damaged."""
-    given: dict[tuple[str, str, str], tuple[list[str], list[GroupKey]]] = {}
+    by_prompt: dict[tuple[str, str, str], tuple[list[str], list[GroupKey]]] = {}
     for run in runs:
         record = read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}}
         try:
@@ -257,7 +257,7 @@ def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
             prompts: Any = getattr(used, run.scores.setting) or used.zero_shot
             if group.format in prompts:
                 key = group.format, prompts[group.format].system, used.name
-                labels, groups = given.setdefault(key, ([], []))
+                labels, groups = by_prompt.setdefault(key, ([], []))
                 labels += [run.label] * (run.label not in labels)
                 groups.append(group.key)
-    return [Instruction(*wording, *where) for wording, where in given.items()]
+    return [Instruction(*wording, *where) for wording, where in by_prompt.items()]

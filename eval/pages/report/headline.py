@@ -35,15 +35,15 @@ class Headline(NamedTuple):
 def headline_of(comparison: Comparison, place: int) -> Headline:
     """About conflict rows if the benchmark is about subsets, otherwise about all samples or the first measure."""
     labels = [comparison.labels[0], comparison.labels[place]] if place else [comparison.labels[0]]
-    own, run, seeds = comparison.headline, labels[-1], len(comparison.seeds)
-    gap = [] if own is None else _score("habit gap in points, aligned − conflict", own, labels, "accuracy", GAP)
-    if own is not None and is_about_conflict(comparison):
-        name, average = "accuracy on conflict rows", " (average)" * (own.name == (AVERAGE,))
-        shown = [*_score(name + average, own, labels, "accuracy", "conflict"), *gap]
-        change, verdicts = subset_changes(own, run).get("conflict"), subset_verdicts(comparison)
+    part, run, seeds = comparison.headline, labels[-1], len(comparison.seeds)
+    gap = [] if part is None else _score("habit gap in points, aligned − conflict", part, labels, "accuracy", GAP)
+    if part is not None and is_about_conflict(comparison):
+        name, average = "accuracy on conflict rows", " (average)" * (part.name == (AVERAGE,))
+        shown = [*_score(name + average, part, labels, "accuracy", "conflict"), *gap]
+        change, verdicts = subset_changes(part, run).get("conflict"), subset_verdicts(comparison)
         alone = f"{run} answers {shown[0].value} of the conflict rows right"
-        rows = f"{seeds} seeds of " * bool(seeds) + " + ".join(f"{size:,} {name}" for name, size in own.sizes.items())
-        size = LargeNumber(f"{sum(own.sizes.values()):,}", "", f"rows: {rows}")
+        rows = f"{seeds} seeds of " * bool(seeds) + " + ".join(f"{size:,} {name}" for name, size in part.sizes.items())
+        size = LargeNumber(f"{sum(part.sizes.values()):,}", "", f"rows: {rows}")
     else:
         block, measure = comparison.main
         main, name = _score(measure, block, labels, measure), measure
@@ -75,9 +75,9 @@ def _score(name: str, block: Block, labels: Sequence[str], measure: str, subset:
     if len(known) < len(labels):
         return []
     unit = "" if subset == GAP else " %"
-    others = f"{labels[-1]}: {name} ({labels[0]}: {percent(known[0].mean)}{unit})"
+    caption = f"{labels[-1]}: {name} ({labels[0]}: {percent(known[0].mean)}{unit})"
     bounds = f"[{percent(known[-1].low)}, {percent(known[-1].high)}]"
-    return [LargeNumber(percent(known[-1].mean) + unit, bounds, others if len(labels) > 1 else name)]
+    return [LargeNumber(percent(known[-1].mean) + unit, bounds, caption if len(labels) > 1 else name)]
 
 
 def _difference(name: str, first: str, change: Difference | None) -> list[LargeNumber]:

@@ -126,7 +126,7 @@ def render_page(
 
 
 def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: ReportOptions) -> dict[str, Any]:
-    patterns = {run.label: found for run in runs if (found := read_patterns(run)) is not None}
+    patterns = {run.label: errors for run in runs if (errors := read_patterns(run)) is not None}
     trainings = [read_training(run.path) for run in runs]
     prompts = instructions(runs)
     readable = without_texts(runs, options.no_texts_of)
@@ -154,9 +154,7 @@ def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: Repo
         "patterns": patterns,
         "error_section": _errors(runs, patterns) if patterns else None,
         "curves": charts,
-        "trained": [
-            f"{run.label} with {one.terms}" for run, one in zip(runs, trainings, strict=True) if one and one.terms
-        ],
+        "trained": [f"{run.label} with {t.terms}" for run, t in zip(runs, trainings, strict=True) if t and t.terms],
         "changes": change_table(runs),
         "samples": choose_samples(readable, options.samples),
         "contains_answer": contains_answer,
@@ -170,12 +168,12 @@ def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: Repo
 
 def _about_seeds(runs: Sequence[ScoredRun], comparison: Comparison) -> dict[str, Any]:
     chart = subset_chart(comparison) if comparison.is_about_subsets else None
-    what = f"Accuracy ({RIGHT})" if chart else "Mean of exact match and F1"
+    measured = f"Accuracy ({RIGHT})" if chart else "Mean of exact match and F1"
     open_parts, by_group = _sections(comparison)
     scores = ReportSection("seeds", "Seeds", "Scores of each seed", tables=[seed_table(comparison)])
     return {
         "dots": chart or score_dots(comparison),
-        "caption": f"{what} with {comparison.intervals}{', cut at 0 and 100. Small dots: seeds' * bool(chart)}.",
+        "caption": f"{measured} with {comparison.intervals}{', cut at 0 and 100. Small dots: seeds' * bool(chart)}.",
         "sections": [*open_parts, scores, *by_group],
         "facts": run_facts(runs, [read_training(run.path) for run in runs]),
     }
@@ -198,7 +196,7 @@ def _sections(comparison: Comparison) -> tuple[list[ReportSection], list[ReportS
 
 
 def _errors(runs: Sequence[ScoredRun], patterns: dict[str, RunPatterns]) -> ReportSection:
-    methods = {label: own.method for label, own in patterns.items()}
+    methods = {label: run_patterns.method for label, run_patterns in patterns.items()}
     ways = (
         f"{label}: {'estimated by rule' if method == 'by rule' else f'by the judge {method}'}"
         for label, method in methods.items()
@@ -224,7 +222,7 @@ def _recipe(run: Path) -> str | None:
 def changed_items(runs: Sequence[MeasuredRun], comparison: Comparison) -> list[ReportSection]:
     """For each run after the first: the items of the headline that changed, the largest changes first."""
     _, name = comparison.main
-    first, *others = [next(one for one in run.measures if one.name == name) for run in runs]
+    first, *others = [next(measure for measure in run.measures if measure.name == name) for run in runs]
 
     def score(counts: tuple[float, ...]) -> float:
         return score_of(first.form, [counts]) or 0.0
@@ -236,8 +234,8 @@ def changed_items(runs: Sequence[MeasuredRun], comparison: Comparison) -> list[R
         better = sum(after > before for _, before, after in moved)
         note = f"{name}: {better:,} better, {len(moved) - better:,} worse, {len(pairs) - len(moved):,} as before."
         folded = f"The {_MOST_ITEMS} largest of {len(moved):,} changes" if len(moved) > _MOST_ITEMS else "All changes"
-        listed = [(item, f"{before:.2f}", f"{after:.2f}") for item, before, after in moved[:_MOST_ITEMS]]
-        tables = [Table.of([comparison.unit, runs[0].label, run.label], listed)] if listed else []
+        rows = [(item, f"{before:.2f}", f"{after:.2f}") for item, before, after in moved[:_MOST_ITEMS]]
+        tables = [Table.of([comparison.unit, runs[0].label, run.label], rows)] if rows else []
         heading = f"{run.label} against {runs[0].label}, one by one"
         sections.append(ReportSection("", "", heading, note, tables=tables, folded=folded))
     return sections

@@ -41,17 +41,17 @@ PATTERN_PARTS = tuple(
 def _counts(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Iterator[tuple[str, str, Any, int]]:
     known = {run.label: count_patterns(run, patterns[run.label].errors) for run in runs if run.label in patterns}
     for relation in relations_of(runs[0].predictions.values()):
-        size = sum(relation in ("all", one.relation) for one in runs[0].predictions.values())
+        size = sum(relation in ("all", prediction.relation) for prediction in runs[0].predictions.values())
         yield from ((relation, label, counts[relation], size) for label, counts in known.items())
 
 
 def pattern_table(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Table:
-    lines, possible = [], set[str]().union(*(own.possible for own in patterns.values()))
+    lines, possible = [], set[str]().union(*(run_patterns.possible for run_patterns in patterns.values()))
     parts = [part for part in PATTERN_PARTS if part.key in possible]
     for relation, label, counts, samples in _counts(runs, patterns):
         wrong = counts.total()
-        found = [counts[part.key] for part in parts]
-        shares = [f"{percent(count / wrong)} % ({count:,})" if wrong else NONE for count in found]
+        counted = [counts[part.key] for part in parts]
+        shares = [f"{percent(count / wrong)} % ({count:,})" if wrong else NONE for count in counted]
         lines.append((relation, [label, f"{wrong:,} ({percent(wrong / samples)} % of {samples:,})", *shares]))
     return Table.in_blocks("relation", ["run", "wrong", *(part.name for part in parts)], lines)
 

@@ -56,7 +56,7 @@ def write_plot(comparison: Comparison, file: Path, part: Part | None = None) -> 
     """
     points, kinds = subset_points(comparison), comparison.blocks("kinds", "kind")
     if part == "kinds" and kinds:
-        rows = [[own for run in comparison.labels if (own := kind.score(run, "accuracy", ALL))] for kind in kinds]
+        rows = [[score for run in comparison.labels if (score := kind.score(run, "accuracy", ALL))] for kind in kinds]
         figure = dot_figure("Accuracy", [kind.name[0] for kind in kinds], comparison.labels, rows)
     elif points and (part == "subsets" or (part is None and comparison.is_about_subsets)):
         figure = reading_figure(points, reference=len(points) > 1)
@@ -88,7 +88,7 @@ def scores_figure(comparison: Comparison) -> Figure:
         dataset, relation, fmt = block.name
         name = f"{dataset}\n{relation}" + ("" if dataset == AVERAGE else f" · {fmt}")
         names.append(dataset if dataset == ALL else name)
-        rows.append([own for run in comparison.labels if (own := block.score(run, "mean"))])
+        rows.append([score for run in comparison.labels if (score := block.score(run, "mean"))])
     return dot_figure("Mean of EM and F1", names, comparison.labels, rows)
 
 
@@ -181,7 +181,7 @@ def stacked_figure(
 
     `groups` is group → name of the bar → key of a part → share or count.
     """
-    bars = [(group, name, shares) for group, own in groups.items() for name, shares in own.items()]
+    bars = [(group, name, shares) for group, by_bar in groups.items() for name, shares in by_bar.items()]
     columns = 2 if len(parts) % 2 == 0 else 3  # fills the rows of the legend
     rows = -(-len(parts) // columns)
     height = 0.65 + 0.25 * rows + 0.24 * len(bars) + 0.3 * len(groups)
@@ -266,8 +266,8 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
         marked = reference and index == 0
         x, y = 100 * point.aligned.mean, 100 * point.conflict.mean
         colour = COLOURS[index % len(COLOURS)]
-        own = [(100 * aligned, 100 * conflict) for aligned, conflict in point.seeds]
-        axes.plot(*zip(*own, strict=True) if own else ([], []), ".", color=colour, alpha=0.5, zorder=3, clip_on=False)
+        xy = [(100 * aligned, 100 * conflict) for aligned, conflict in point.seeds]
+        axes.plot(*zip(*xy, strict=True) if xy else ([], []), ".", color=colour, alpha=0.5, zorder=3, clip_on=False)
         axes.errorbar(
             [x],
             [y],

@@ -60,17 +60,17 @@ class ShownSample:
 
 def choose_samples(runs: Sequence[ScoredRun], count: int, *, changed_first: bool = True) -> list[ShownSample]:
     """Choose up to `count` samples in turns of outcomes; `changed_first` takes all that changed before any other."""
-    other = runs[presented(runs)]
-    told = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
-    outcomes = {change: name.format(runs[0].label, other.label) for change, name in told.items()}
+    presented_run = runs[presented(runs)]
+    outcome_names = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
+    outcomes = {change: name.format(runs[0].label, presented_run.label) for change, name in outcome_names.items()}
     by_outcome: dict[str, dict[GroupKey, list[SampleKey]]] = {name: {} for name in outcomes.values()}
     for key, first in runs[0].predictions.items():
-        groups = by_outcome[outcomes[first.right, other.predictions[key].right]]
+        groups = by_outcome[outcomes[first.right, presented_run.predictions[key].right]]
         groups.setdefault(group_of(first), []).append(key)
     turns = {name: [(name, key) for key in in_turns(list(groups.values()))] for name, groups in by_outcome.items()}
     changed = [name for (before, after), name in outcomes.items() if changed_first and before != after]
     kinds = (changed, [name for name in turns if name not in changed])
-    chosen = [one for names in kinds for one in in_turns([turns[name] for name in names])][:count]
+    chosen = [pair for names in kinds for pair in in_turns([turns[name] for name in names])][:count]
     return [ShownSample(name, tuple(run.predictions[key] for run in runs)) for name, key in chosen]
 
 
@@ -126,7 +126,7 @@ def change_table(runs: Sequence[ScoredRun]) -> Table | None:
     first, *others = runs
     lines = []
     for run in others:
-        counts = Counter(OUTCOMES[first.predictions[key].right, one.right] for key, one in run.predictions.items())
+        counts = Counter(OUTCOMES[first.predictions[key].right, p.right] for key, p in run.predictions.items())
         lines.append([run.label, *(counts[outcome] for outcome in OUTCOMES.values())])
     names = ["fixed (wrong → right)", "broken (right → wrong)", "both right", "both wrong"]
     return Table.of([f"from {first.label} to", *names], lines) if lines else None
@@ -172,8 +172,8 @@ def browser_data(
         "presented": presented(runs),
         "patterns": list(PATTERN_NAMES.values()),
         "instructions": [
-            [number(one.text), one.labels, [place for key, place in groups.items() if key[:3] in one.groups]]
-            for one in instructions
+            [number(item.text), item.labels, [place for key, place in groups.items() if key[:3] in item.groups]]
+            for item in instructions
         ],
         "groups": [list(group) for group in groups],
         "samples": samples,
@@ -189,7 +189,7 @@ def _in_order(runs: Sequence[ScoredRun], limit: int | None) -> list[SampleKey]:
     keys = list(in_turns(list(members.values())))
     if limit is None or limit >= len(keys):
         return keys
-    chosen = {(one.sample.dataset, one.sample.id) for one in choose_samples(runs, limit, changed_first=False)}
+    chosen = {(item.sample.dataset, item.sample.id) for item in choose_samples(runs, limit, changed_first=False)}
     return [key for key in keys if key in chosen]
 
 

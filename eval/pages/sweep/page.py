@@ -106,9 +106,9 @@ def sweep_lines(sweep: Sweep, results: Sequence[PointResult]) -> list[SweepLine]
     groups: dict[str, list[tuple[float, Interval]]] = {}
     for result in results:
         if result.main_score is not None:
-            own = result.point.values
-            label = ", ".join(f"{short[other]}={own[other]}" for other in sweep.varying() if other != axis)
-            place = values.index(own[axis])
+            settings = result.point.values
+            label = ", ".join(f"{short[key]}={settings[key]}" for key in sweep.varying() if key != axis)
+            place = values.index(settings[axis])
             groups.setdefault(label, []).append((place if numbers is None else numbers[place], result.main_score))
     lines = []
     for label, points in groups.items():
@@ -150,23 +150,23 @@ def onset_chart(setting: Setting, variants: Sequence[str], threshold: float = VE
     figure = Figure(figsize=(WIDTH, 3.4 + 2 * height), layout="constrained")
     panel, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.6, height])
     onsets = {name: setting.onset(name, threshold) for name in variants}
-    for index, (name, own) in enumerate(onsets.items()):
-        shares, last = own.estimate().cdf, max([*own.reached, *own.censored])
+    for index, (name, onset) in enumerate(onsets.items()):
+        shares, last = onset.estimate().cdf, max([*onset.reached, *onset.censored])
         places = [0.0, *shares.quantiles, last]
         heights = [0.0, *(100 * shares.probabilities), 100 * shares.probabilities[-1]]
         colour, line = COLOURS[index % len(COLOURS)], LINES[index // len(COLOURS) % len(LINES)]
         panel.step(places, heights, where="post", color=colour, linestyle=line, linewidth=1.8, label=legend_name(name))
-        ends = [heights[bisect_right(places, end) - 1] for end in own.censored]
-        panel.plot(own.censored, ends, linestyle="none", marker="|", color=colour, markersize=9, markeredgewidth=1.5)
+        ends = [heights[bisect_right(places, end) - 1] for end in onset.censored]
+        panel.plot(onset.censored, ends, linestyle="none", marker="|", color=colour, markersize=9, markeredgewidth=1.5)
     panel.margins(x=0.03)
     panel.set(ylim=(-3, 103), ylabel=f"seeds that read {100 * threshold:.0f} %, percent")
     panel.grid(color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)
     ticks = [tick for tick in panel.get_xticks() if 0 <= tick <= panel.get_xlim()[1]]
-    for index, own in enumerate(onsets.values()):
+    for index, onset in enumerate(onsets.values()):
         for tick in ticks:
             how: Any = {"color": COLOURS[index % len(COLOURS)], "fontsize": 8, "ha": "center", "va": "center"}
-            below.text(tick, index, str(own.at_risk(tick)), **how)
+            below.text(tick, index, str(onset.at_risk(tick)), **how)
     below.set(ylim=(len(variants) - 0.5, -0.5), yticks=[], xlabel="CPU seconds of training")
     below.set_title("still in training and not reading yet", loc="left", fontsize=8, pad=2)
     below.tick_params(length=0)
@@ -177,7 +177,7 @@ def onset_chart(setting: Setting, variants: Sequence[str], threshold: float = VE
 
 def own_variants(sweep: Sweep, setting: Setting) -> list[str]:
     """Return the variants that are decoded as their recipe says, the reference first."""
-    alphas = {tuple(map(typed, sweep.axes_of(one).values())): one.recipe.decoding.alpha for one in sweep.points}
+    alphas = {tuple(map(typed, sweep.axes_of(point).values())): point.recipe.decoding.alpha for point in sweep.points}
     shown = {setting.reference: None}
     for name, by_seed in setting.curves.items():
         row = next(iter(by_seed.values())).iloc[-1]
@@ -199,15 +199,15 @@ def plateaus_chart(setting: Setting, variants: Sequence[str]) -> Markup:
 @styled
 def curves_chart(setting: Setting) -> Figure:
     """Draw a panel per variant: both accuracies over steps, mean and range over seeds, and the reference in grey."""
-    variants = {str(name): own for name, own in setting.rows.groupby("variant", sort=False)}
+    variants = {str(name): frame for name, frame in setting.rows.groupby("variant", sort=False)}
     height = -(-len(variants) // _COLUMNS)
     figure = Figure(figsize=(_PANEL * _COLUMNS, _PANEL * height), layout="constrained")
     panels = figure.subplots(height, _COLUMNS, sharex=True, sharey=True, squeeze=False)
     for panel, (name, rows) in zip(panels.flat, variants.items(), strict=False):
         drawn = [(variants[setting.reference], _GREY, "conflict", False)]
         drawn += [(rows, COLOURS[1], "aligned", True), (rows, COLOURS[0], "conflict", True)]
-        for own, colour, key, has_band in drawn:
-            means, by_step = averaged(own, key), own.groupby("step")[key]
+        for curve, colour, key, has_band in drawn:
+            means, by_step = averaged(curve, key), curve.groupby("step")[key]
             steps = [step for step, *_ in means]
             panel.plot(steps, [100 * mean.mean for _, mean, _ in means], color=colour, linewidth=1.6)
             if has_band:
@@ -224,27 +224,27 @@ def curves_chart(setting: Setting) -> Figure:
 
 
 def write_sweep_page(
-    sweep: Sweep, results: Sequence[PointResult], found: Sequence[Setting], seeds: Sequence[Comparison] = ()
+    sweep: Sweep, results: Sequence[PointResult], settings: Sequence[Setting], seeds: Sequence[Comparison] = ()
 ) -> list[Path]:
     """Write results.md, results.html, the plot results.png and the reports that the sweep's file asks for.
 
-    `results` is empty if the sweep is only probed; `found` are the settings of the probe, and `seeds` the ways of
+    `results` is empty if the sweep is only probed; `settings` are those of the probe, and `seeds` the ways of
     training over their seeds.
     """
     text, page, picture = (sweep.out / f"results.{suffix}" for suffix in ("md", "html", "png"))
     written = [text, page]
     table = results_table(sweep, results) if results else None
-    tables = {setting.name: [onset_table(setting), plateau_table(setting)] for setting in found}
+    tables = {setting.name: [onset_table(setting), plateau_table(setting)] for setting in settings}
     views = []
-    for setting in found:
-        own, what = own_variants(sweep, setting), f"{setting.name}: share of seeds that read, over compute"
+    for setting in settings:
+        variants, title = own_variants(sweep, setting), f"{setting.name}: share of seeds that read, over compute"
         views.append(
             {
                 "name": setting.name[:1].upper() + setting.name[1:] or "Training",
                 "verdicts": verdicts(setting),
                 "tables": tables[setting.name],
-                "onsets": inline_svg(onset_chart(setting, own), what),
-                "plateaus": plateaus_chart(setting, own),
+                "onsets": inline_svg(onset_chart(setting, variants), title),
+                "plateaus": plateaus_chart(setting, variants),
                 "curves": inline_svg(curves_chart(setting), f"{setting.name}: accuracy over training steps"),
             }
         )
@@ -265,17 +265,17 @@ def write_sweep_page(
         tagged=have_conflict(results),
         reading=None if reading is None else reading_chart(reading, reference=False),
         ways=[
-            (one, (subset_chart(one) if one.is_about_subsets else None) or score_dots(one), comparison_tables(one))
-            for one in seeds
+            (c, (subset_chart(c) if c.is_about_subsets else None) or score_dots(c), comparison_tables(c))
+            for c in seeds
         ],
-        decided=[line for one in seeds for line in verdicts_of(one)],
+        decided=[line for c in seeds for line in verdicts_of(c)],
     )
     write_whole(page, html)
     parts = list[str]()
-    for setting, view in zip(found, views, strict=True):
+    for setting, view in zip(settings, views, strict=True):
         lines = "\n".join(f"- {line}" for line in verdicts(setting))
-        parts += [f"## {view['name']}", lines, *(one.markdown() for one in tables[setting.name])]
-    parts += [f"## Over seeds\n\n{text_of(one, 'markdown').rstrip()}" for one in seeds]
+        parts += [f"## {view['name']}", lines, *(item.markdown() for item in tables[setting.name])]
+    parts += [f"## Over seeds\n\n{text_of(c, 'markdown').rstrip()}" for c in seeds]
     write_whole(text, "\n\n".join([*parts, *([table.markdown()] if table else [])]) + "\n")
     return [*written, *_reports(sweep, results)]
 
