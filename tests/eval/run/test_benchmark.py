@@ -60,7 +60,7 @@ NLI = ("made-up", "temporal", "nli")
 
 def load(folder: Path, tests: list[EventSample], trains: list[EventSample], **options: Any) -> Demonstrations:
     bench = locate_benchmark(save_bench(folder, tests, trains))
-    return load_demonstrations(bench, tests, tests, **{"given": None, "seed": 0, **options})
+    return load_demonstrations(bench, tests, tests, **{"path": None, "seed": 0, **options})
 
 
 def ids(shown: Demonstrations, group: tuple[str, str, str]) -> list[str]:
