@@ -93,8 +93,8 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED, *, overwri
         _seal(run, aside)
         written = [path.relative_to(aside).as_posix() for path in aside.rglob("*") if path.is_file()]
         files = sorted([*written, EXPORT_FILE])
-        about = {"project": "d2e-sft", "version": __version__, "adapter": adapter, "files": files}
-        write_json(aside / EXPORT_FILE, about)
+        record = {"project": "d2e-sft", "version": __version__, "adapter": adapter, "files": files}
+        write_json(aside / EXPORT_FILE, record)
     return files
 
 

@@ -283,24 +283,24 @@ def _print_counts(result: Build, splits: Sequence[tuple[str, str, dict[str, Any]
 def _print_changed(manifest: dict[str, Any]) -> None:
     """Print how many rows were swapped, became unanswerable, or got distractors, and why others were not."""
     for option, split in (("swap", "train"), ("swap-test", "test")):
-        for name, done in manifest.get(option, {"datasets": {}})["datasets"].items():
-            click.echo(f"swapped {name} {split}: {done['swapped']:,} of {done['rows']:,} rows")
-            if done["pools"]:
-                pools = (f"{count:,} from {_POOLS.get(pool, pool)}" for pool, count in done["pools"].items())
+        for name, entry in manifest.get(option, {"datasets": {}})["datasets"].items():
+            click.echo(f"swapped {name} {split}: {entry['swapped']:,} of {entry['rows']:,} rows")
+            if entry["pools"]:
+                pools = (f"{count:,} from {_POOLS.get(pool, pool)}" for pool, count in entry["pools"].items())
                 click.echo(f"  new answers: {', '.join(pools)}")
-            _print_refused(done)
-            if split == "test" and done["swapped"]:
-                click.echo(f"  expected guesses: {_habits(done.get('habits', {}), done['swapped'])}")
+            _print_refused(entry)
+            if split == "test" and entry["swapped"]:
+                click.echo(f"  expected guesses: {_habits(entry.get('habits', {}), entry['swapped'])}")
     for option, split in UNANSWERABLE.items():
-        for name, done in manifest.get(option, {"datasets": {}})["datasets"].items():
-            click.echo(f"unanswerable {name} {split}: {done['made']:,} of {done['rows']:,} rows")
-            _print_refused(done)
+        for name, entry in manifest.get(option, {"datasets": {}})["datasets"].items():
+            click.echo(f"unanswerable {name} {split}: {entry['made']:,} of {entry['rows']:,} rows")
+            _print_refused(entry)
     if distractors := manifest.get("distractors"):
         click.echo(f"contexts with distractors: {_counted(distractors['rows'])}")
 
 
-def _print_refused(done: dict[str, Any]) -> None:
-    for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
+def _print_refused(entry: dict[str, Any]) -> None:
+    for reason, count in sorted(entry["refused"].items(), key=lambda item: -item[1]):
         click.echo(f"  refused: {count:,}, {reason}")
 
 

@@ -115,8 +115,8 @@ def _read(
 
 
 def _lines(sample: EventSample) -> Iterator[str]:
-    about = [sample.id, sample.split, sample.relation, sample.format, *([sample.subset] if sample.subset else [])]
-    yield click.style(" · ".join(about), bold=True)
+    facts = [sample.id, sample.split, sample.relation, sample.format, *([sample.subset] if sample.subset else [])]
+    yield click.style(" · ".join(facts), bold=True)
     yield from _field("question", sample.question)
     for place, option in enumerate(sample.options):
         yield from _field("" if place else "options", f"- {option}")

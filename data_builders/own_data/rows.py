@@ -210,13 +210,13 @@ class RowParser:
         if self.spec.format not in ("scq", "mcq"):
             return []
         if len(names) > 1:
-            options, how = [self._text(name, row[name]) for name in names], ""
+            options, hint = [self._text(name, row[name]) for name in names], ""
         else:
             options, separator = self._several(names[0], row[names[0]]), self.spec.separator or "|"
-            how = f", as a list or with {separator!r} between them (`separator:` in {self.raw.own_spec} sets another)"
+            hint = f", as a list or with {separator!r} between them (`separator:` in {self.raw.own_spec} sets another)"
         filled = [option for option in options if option]
         if len(filled) < 2:
-            raise BadRowError.at(", ".join(names), filled, f"two options or more{how}")
+            raise BadRowError.at(", ".join(names), filled, f"two options or more{hint}")
         if len(set(filled)) < len(filled):
             twice = next(option for option in filled if filled.count(option) > 1)
             places = ", ".join(names)
@@ -232,8 +232,8 @@ class RowParser:
                 return [label]
             known = ", ".join(dict.fromkeys([*NLI_LABELS, *spec.labels]))
             example = f"`labels: {{{text or 'entailment'}: positive}}`"
-            how = f"{self.raw.own_spec} can map other labels, as {example}"
-            raise BadRowError.at(name, value, f"one of {known}. {how}")
+            hint = f"{self.raw.own_spec} can map other labels, as {example}"
+            raise BadRowError.at(name, value, f"one of {known}. {hint}")
         # A `|` in a free answer is more likely part of it than a separator, unless the description names one.
         is_free = spec.format in ("qa", "chat") and spec.separator is None and not isinstance(value, list)
         texts = [self._text(name, value)] if spec.format == "scq" or is_free else self._several(name, value)

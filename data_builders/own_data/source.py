@@ -64,8 +64,8 @@ def _hub_spec(address: str) -> tuple[Path, OwnSpec]:
             f"{address}: has the columns {shown}; expected messages, or context, question and answer",
             remedy=f"describe the columns in a file mine.yaml, and name that:\n{description_of(address, columns)}",
         )
-    how = {"format": "chat", "columns": {"messages": chat}} if chat else {"format": "qa", "relation": "none"}
-    return Path(f"{name}.yaml"), OwnSpec.model_validate(dict.fromkeys(splits_of(address), address) | how)
+    keys = {"format": "chat", "columns": {"messages": chat}} if chat else {"format": "qa", "relation": "none"}
+    return Path(f"{name}.yaml"), OwnSpec.model_validate(dict.fromkeys(splits_of(address), address) | keys)
 
 
 def _names(spec: OwnSpec) -> dict[Split, str]:

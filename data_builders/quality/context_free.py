@@ -120,8 +120,8 @@ Guess = tuple[str, float]  # an answer, empty if no question is alike, and how s
 
 
 def _is_right(sample: EventSample, answer: str) -> bool:
-    same = str if sample.candidates else _folded
-    return same(answer) in map(same, sample.answers)
+    key = str if sample.candidates else _folded
+    return key(answer) in map(key, sample.answers)
 
 
 def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None:
@@ -149,20 +149,20 @@ def guesses(samples: Sequence[EventSample], seed: int = 0) -> list[Guess] | None
 def guess_habits(samples: Sequence[EventSample], data: str) -> list[Guess]:
     """Return the guess for each row of any datasets and formats; UserError without any. `data` is for messages."""
     require_sklearn(f"{data}: --by questions")
-    groups, made = dict[tuple[str, str], list[int]](), [("", 0.0)] * len(samples)
+    groups, result = dict[tuple[str, str], list[int]](), [("", 0.0)] * len(samples)
     for place, sample in enumerate(samples):
         groups.setdefault((sample.dataset, sample.format), []).append(place)
     by_group = {key: guesses([samples[place] for place in places]) for key, places in groups.items()}
     for key, places in groups.items():
         for place, guess in zip(places, by_group[key] or (), strict=False):
-            made[place] = guess
+            result[place] = guess
     few = [f"{len(groups[key]):,} rows of {key[0]} ({key[1]})" for key, guessed in by_group.items() if guessed is None]
     problem = f"{data}: fewer than {2 * FOLDS} different contexts in {', '.join(few)}"
     if len(few) == len(groups):
         raise UserError(f"{problem}; no question can be guessed from others", "add rows, or ask a model: --model NAME")
     if few:
         warn(f"{problem}; they have no habit")
-    return made
+    return result
 
 
 def _chosen(known: Sequence[EventSample], test: Sequence[EventSample]) -> list[Guess]:
@@ -179,14 +179,14 @@ def _chosen(known: Sequence[EventSample], test: Sequence[EventSample]) -> list[G
     else:
         right = np.array([option in row.answers for row in known for option in row.candidates])
         scores = _likely(pairs(known), right, pairs(test))
-    made, start = list[Guess](), 0
+    result, start = list[Guess](), 0
     for row in test:
         p = scores[start : start + len(row.candidates)]
         start, best, chance = start + len(p), int(np.argmax(p)), 1 / len(p)
         share, chance = (p[best], 0.5) if row.format == "mcq" else (p[best] / p.sum(), chance)
         confidence = max(0.0, (share - chance) / (1 - chance)) if chance < 1 else 1.0
-        made.append((row.candidates[best], float(confidence)))
-    return made
+        result.append((row.candidates[best], float(confidence)))
+    return result
 
 
 def _likely(known: Any, right: Any, test: Any) -> Any:
@@ -199,7 +199,7 @@ def _likely(known: Any, right: Any, test: Any) -> Any:
 def _borrowed(known: Sequence[EventSample], test: Sequence[EventSample]) -> list[Guess]:
     """The answer that the most similar known questions vote for, each by its similarity, for each asked row."""
     texts, known_texts = (_vectors().transform(row.question for row in rows) for rows in (test, known))
-    answers, made = [_folded(row.answers[0]) for row in known], list[Guess]()
+    answers, result = [_folded(row.answers[0]) for row in known], list[Guess]()
     for row in range(len(test)):
         count, like = min(_VOTERS, len(known)), (texts[row] @ known_texts.T).toarray().ravel()
         # All that are as similar as the fifth: many questions are repeated.
@@ -209,8 +209,8 @@ def _borrowed(known: Sequence[EventSample], test: Sequence[EventSample]) -> list
             votes[answers[place]] = votes.get(answers[place], 0.0) + float(like[place])
         best = max(votes, key=lambda answer: votes[answer], default="")
         guess = next((known[int(place)].answers[0] for place in voters if answers[place] == best), "")
-        made.append((guess, min(1.0, votes.get(best, 0.0) / max(1, len(voters)))))
-    return made
+        result.append((guess, min(1.0, votes.get(best, 0.0) / max(1, len(voters)))))
+    return result
 
 
 def _folded(text: str) -> str:

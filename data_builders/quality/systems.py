@@ -39,9 +39,9 @@ def system_tables(name: str, folder: Path) -> list[Table]:
             [row, *(cell for column in columns for cell in (_plain(printed, row, column), _said(ours, row, column)))]
             for row in dict.fromkeys([*printed, *more])
         ]
-        where = f"Table {table_name}" if isinstance(table_name, int) else table_name
+        title = f"Table {table_name}" if isinstance(table_name, int) else table_name
         note = "– not in the paper, or the file is not here."
-        tables.append(Table.of(header, rows, f"{paper['paper']}, {where}: {table['title']}", notes=[note]))
+        tables.append(Table.of(header, rows, f"{paper['paper']}, {title}: {table['title']}", notes=[note]))
     return tables
 
 
@@ -102,16 +102,16 @@ def _rows(lines: list[list[str]]) -> Iterator[dict[str, str]]:
 
 
 def _wiqa_counts(rows: list[Any], topics: Mapping[str, str]) -> dict[str, float]:
-    about = [row["metadata"] for row in rows]
-    paragraphs = {question["para_id"] for question in about}
-    types = Counter(_TYPES[question["question_type"]] for question in about)
-    hops = Counter(_HOPS[question["path_len"] - 1] for question in about if question["path_len"] > 1)
+    questions = [row["metadata"] for row in rows]
+    paragraphs = {question["para_id"] for question in questions}
+    types = Counter(_TYPES[question["question_type"]] for question in questions)
+    hops = Counter(_HOPS[question["path_len"] - 1] for question in questions if question["path_len"] > 1)
     answers = Counter(f"answer {row['question']['answer_label'].replace('_', ' ')}" for row in rows)
     known = {topics[name.removeprefix("propara_")] for name in paragraphs if name.removeprefix("propara_") in topics}
     return {
         **({"topics": len(known)} if known else {}),
         "paragraphs": len(paragraphs),
-        "influence graphs": len({(question["para_id"], question["graph_id"]) for question in about}),
+        "influence graphs": len({(question["para_id"], question["graph_id"]) for question in questions}),
         "questions": len(rows),
         **{name: types[name] for name in _TYPES.values()},
         **{name: hops[name] for name in _HOPS.values()},

@@ -224,8 +224,8 @@ def _is_woman(first_name: str, answer: str, context: str) -> bool:
     if first_name in _FIRST_NAMES:
         return first_name in _WOMEN
     places = [match.span() for match in re.finditer(re.escape(answer), context)]
-    near = " ".join(context[max(0, start - _NEAR) : end + 2 * _NEAR] for start, end in places)
-    she, he = (len(re.findall(rf"\b(?:{gendered})\b", near, re.IGNORECASE)) for gendered in _GENDERS)
+    nearby = " ".join(context[max(0, start - _NEAR) : end + 2 * _NEAR] for start, end in places)
+    she, he = (len(re.findall(rf"\b(?:{gendered})\b", nearby, re.IGNORECASE)) for gendered in _GENDERS)
     return she > he
 
 
@@ -271,8 +271,8 @@ def other_numbers(answer: str, rng: random.Random) -> list[str]:
     if len(numbers) + len(years) + len(in_words) != 1 or len(digits) + len(in_words) != 1:
         return rng.sample([day for day in _DAYS if day != answer], 6) if answer in _DAYS else []
     if years:
-        near = [int(years[0]) + step for step in range(-_YEARS_AWAY, _YEARS_AWAY + 1) if step]
-        return [answer.replace(years[0], str(year)) for year in rng.sample(near, len(near))]
+        nearby = [int(years[0]) + step for step in range(-_YEARS_AWAY, _YEARS_AWAY + 1) if step]
+        return [answer.replace(years[0], str(year)) for year in rng.sample(nearby, len(nearby))]
     if not in_words:
         return _other_values(answer, numbers[0], rng)
     word = in_words[0]

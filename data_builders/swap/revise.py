@@ -186,8 +186,8 @@ def _keeps_order(answer: str, other: str, texts: str, *, any_distance: bool) -> 
     if len(years) < 2:
         return True
     first, last = sorted(years)
-    near = any_distance or int(last) - int(first) <= _MOST_YEARS_BETWEEN
-    return near and not any(first < year < last for year in YEAR.findall(texts))
+    is_near = any_distance or int(last) - int(first) <= _MOST_YEARS_BETWEEN
+    return is_near and not any(first < year < last for year in YEAR.findall(texts))
 
 
 def _renaming(entity: str, other: str, rest: str, question: str) -> dict[str, str] | None:

@@ -87,9 +87,9 @@ def swap_samples(
             left.append((place, outcome))
     if Pool.MODEL in options.order:
         _swap_by_model(result, candidates, left, swaps, options)
-    done = {samples[place].answers[0] for place in tried if result[place] is not samples[place]}
+    swapped = {samples[place].answers[0] for place in tried if result[place] is not samples[place]}
     free = (samples[place].answers[0] for place in tried if samples[place].format != "nli")
-    swaps.never = Counter(answer for answer in free if answer not in done)
+    swaps.never = Counter(answer for answer in free if answer not in swapped)
     return result, swaps
 
 
@@ -205,8 +205,8 @@ def _questions(row: EventSample) -> list[tuple[str, ...]]:
 
 def _subset_by(habit: Sequence[str], row: EventSample) -> Subset:
     """The subset of a row by a habit; `unknown` for free text if one of habit and answer is in the other."""
-    same = operator.eq if {*habit} <= {*row.candidates} else is_same_answer
-    if any(same(form, answer) for form in habit for answer in row.answers):
+    is_same = operator.eq if {*habit} <= {*row.candidates} else is_same_answer
+    if any(is_same(form, answer) for form in habit for answer in row.answers):
         return "aligned"
     pairs = [] if row.candidates else [(form, answer) for form in habit for answer in row.answers]
     return "unknown" if any(contains(form, answer) or contains(answer, form) for form, answer in pairs) else "conflict"

@@ -141,8 +141,8 @@ def _check(model: str, train: Path | None, out: Path, *, words: bool) -> None:
     for flag in (flags[name] for name in unused if name in flags):
         reason = "it is for encoders" if words else "nothing is trained without --train"
         raise UserError(f"{flag} with {model}: {reason}", "drop it")
-    if not words and not Path(model).exists() and (near := did_you_mean(model, ("adaboost",))):
-        raise UserError(f"model {model!r}: no such baseline.{near}", "or name an encoder: a Hub name or a folder")
+    if not words and not Path(model).exists() and (hint := did_you_mean(model, ("adaboost",))):
+        raise UserError(f"model {model!r}: no such baseline.{hint}", "or name an encoder: a Hub name or a folder")
     if words and train is None:
         raise UserError(f"{model}: needs questions to train on", "add --train TRAIN.jsonl")
     if words and find_spec("sklearn") is None:

@@ -252,11 +252,11 @@ def compare_kinds(run: ScoredRun, *, seed: int = 0) -> Comparison:
 
 
 def _scored(
-    part: str, frame: DataFrame, groups: DataFrame, measures: Sequence[str], seed: int, **how: Any
+    part: str, frame: DataFrame, groups: DataFrame, measures: Sequence[str], seed: int, **options: Any
 ) -> DataFrame:
     """Return rows of a part: the means of groups, and the differences to the first run."""
     changes = table.changes(frame, groups, measures, seed=seed)
-    return _with(changes, table.means(frame, groups, measures, seed=seed, **how)).assign(part=part)
+    return _with(changes, table.means(frame, groups, measures, seed=seed, **options)).assign(part=part)
 
 
 def _with(changes: DataFrame, means: DataFrame) -> DataFrame:

@@ -177,8 +177,8 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
     path = run.folder / PATTERNS_FILE
     if not path.is_file():
         return None
-    again = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
-    content = read_results(_Errors, path, "error patterns", again)
+    remedy = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
+    content = read_results(_Errors, path, "error patterns", remedy)
     by_key = {(error.dataset, error.id): JudgedError(error.pattern, error.reason) for error in content.errors}
     wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
     strangers = sorted(by_key.keys() ^ set(wrong))
@@ -186,7 +186,7 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
         raise UserError(
             f"{path}: about {len(content.errors)} wrong answers, but predictions.jsonl holds {len(wrong)}; "
             f"{len(strangers)} are in one only, such as {strangers[0][1]!r} of {strangers[0][0]}",
-            remedy=again,
+            remedy=remedy,
         )
     method = _BY_RULE if content.estimated_by_rule else content.judge.get("model") or content.judge.get("backend")
     return RunPatterns(str(method), {key: by_key[key] for key in wrong})
@@ -238,18 +238,18 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
     path = run.folder / JUDGED_FILE
     if not path.is_file():
         return None
-    again = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
-    judged = read_results(_JudgedAnswers, path, "verdicts on answers", again).answers
-    about = {(a.dataset, a.id): a.output_sha256 for a in judged}
-    held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
-    changed = [key for key, digest in held.items() if about.get(key) != digest]
+    remedy = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
+    judged = read_results(_JudgedAnswers, path, "verdicts on answers", remedy).answers
+    digests = {(a.dataset, a.id): a.output_sha256 for a in judged}
+    kept = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
+    changed = [key for key, digest in kept.items() if digests.get(key) != digest]
     if changed:
         raise UserError(
-            f"{path}: {len(changed)} of the {len(held)} answers in predictions.jsonl are not those that were judged, "
+            f"{path}: {len(changed)} of the {len(kept)} answers in predictions.jsonl are not those that were judged, "
             f"such as {changed[0][1]!r} of {changed[0][0]}",
-            again,
+            remedy,
         )
-    return {(a.dataset, a.id): a.verdict for a in judged if a.verdict and (a.dataset, a.id) in held}
+    return {(a.dataset, a.id): a.verdict for a in judged if a.verdict and (a.dataset, a.id) in kept}
 
 
 def read_verdict(reply: str) -> Verdict | None:

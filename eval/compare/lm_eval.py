@@ -101,8 +101,8 @@ def _pooled(metrics: Mapping[tuple[str, str], Values], gold: Mapping[str, Any]) 
         by_task = {task: values for (task, metric), values in metrics.items() if metric == name}
         if len(by_task) > 1:
             by_item = {f"{task}/{item}": value for task, values in by_task.items() for item, value in values.items()}
-            about = digest({task: gold[task] for task in by_task})
-            pooled += shares(f"{len(by_task)} tasks, {_shown(name)}", _UNIT, about, by_item)
+            sha = digest({task: gold[task] for task in by_task})
+            pooled += shares(f"{len(by_task)} tasks, {_shown(name)}", _UNIT, sha, by_item)
     return pooled
 
 

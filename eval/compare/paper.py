@@ -88,8 +88,8 @@ class PaperRow:
     def other_decoding(self) -> str:
         """The addition to the row's name if it was not decoded as its objective is."""
         scores = self.scores
-        how = scores.decoder or ("" if scores.alpha in (None, self.alpha) else f"{scores.alpha:g}")
-        return (f", decoded with {how}" if how else "") + (
+        decoder = scores.decoder or ("" if scores.alpha in (None, self.alpha) else f"{scores.alpha:g}")
+        return (f", decoded with {decoder}" if decoder else "") + (
             f", β={scores.plausibility:g}" if scores.plausibility else ""
         )
 
@@ -179,8 +179,8 @@ class PaperTable:
         for place, row in enumerate(self.rows):
             if row.method not in (_FROZEN, method):
                 rivals[place] = [
-                    at
-                    for at, rival in enumerate(self.rows)
+                    i
+                    for i, rival in enumerate(self.rows)
                     if (rival.model, rival.method, rival.scores.setting) == (row.model, method, row.scores.setting)
                     and not rival.other_decoding
                     and not (rival.recipe is None and rival.alpha)
@@ -300,11 +300,11 @@ def read_table(
         choices = ([row for row in scored if datasets[row.bench] & names] for names in sets)
         fitting = next(filter(None, choices), None)
         if fitting is None:
-            held = "; ".join(f"{name}: {', '.join(sorted(names))}" for name, names in datasets.items())
+            present = "; ".join(f"{name}: {', '.join(sorted(names))}" for name, names in datasets.items())
             name: Layout = layout or "piper"
             expected = ", ".join(sorted(datasets_of(name)))
             raise UserError(
-                f"{path}: scored on none of the datasets of the layout {name!r} ({expected}), only on {held}",
+                f"{path}: scored on none of the datasets of the layout {name!r} ({expected}), only on {present}",
                 remedy=f"d2e eval {path} --suite {'ood' if layout == 'ood' else 'piper'} scores these; d2e compare "
                 "lays out the others",
             )
@@ -356,16 +356,16 @@ def _table(rows: Sequence[PaperRow], layout: Layout, published: str | None = Non
     ranked = [_ranked(row, layout) for row in rows]
     blocks = sorted(dict.fromkeys(row.block for row, _, _ in ranked), key="trained".__eq__)
     ranked.sort(key=lambda entry: (blocks.index(entry[0].block), entry[1]))
-    named, labels = [row for row, _, _ in ranked], [label for _, _, label in ranked]
-    for more in (labels, [row.bench for row in named]):
-        names = [(row.block, row.name, row.scores.setting) for row in named]
-        for place, row in enumerate(named):
+    renamed, labels = [row for row, _, _ in ranked], [label for _, _, label in ranked]
+    for more in (labels, [row.bench for row in renamed]):
+        names = [(row.block, row.name, row.scores.setting) for row in renamed]
+        for place, row in enumerate(renamed):
             if names.count(names[place]) > 1:
-                named[place] = replace(row, name=f"{row.name} [{more[place]}]")
+                renamed[place] = replace(row, name=f"{row.name} [{more[place]}]")
     if published is None:
-        return PaperTable(layout, named)
+        return PaperTable(layout, renamed)
     check_model(published)
-    compared = [replace(row, published=published_row(layout, row.facts(published), row.scores)) for row in named]
+    compared = [replace(row, published=published_row(layout, row.facts(published), row.scores)) for row in renamed]
     return PaperTable(layout, compared, compared=True)
 
 

@@ -103,9 +103,9 @@ class Onset:
     def of(cls, by_seed: Mapping[Any, DataFrame], threshold: float, rate: float) -> Onset:
         pairs = [(curve, reads_at(curve, threshold)) for curve in by_seed.values()]
         return cls(
-            [rate * int(curve["step"].iloc[at]) for curve, at in pairs if at is not None],
-            [rate * int(curve["step"].iloc[-1]) for curve, at in pairs if at is None],
-            sum(at is not None and plateau(curve) < threshold - _ROUNDED for curve, at in pairs),
+            [rate * int(curve["step"].iloc[i]) for curve, i in pairs if i is not None],
+            [rate * int(curve["step"].iloc[-1]) for curve, i in pairs if i is None],
+            sum(i is not None and plateau(curve) < threshold - _ROUNDED for curve, i in pairs),
         )
 
     @property
@@ -231,21 +231,21 @@ def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[R
     fixed = [axis for axis in axes if axis not in {SEED, *of_reference}]
     frame = DataFrame(rows, dtype=object)
     groups = frame.groupby(fixed, sort=False, dropna=False) if fixed else [((), frame)]
-    made = []
+    result = []
     for values, group in sorted(groups, key=lambda pair: [str(value) for value in pair[0]]):
         naming = [axis for axis in of_reference if group[axis].nunique() > 1] or list(of_reference)
         decoder = group["decoder"].map(lambda name: "" if name == PLAIN else f" ({name})")
-        named = group.assign(variant=group[naming].astype(str).agg(", ".join, axis=1) + decoder)
-        is_reference = np.logical_and.reduce([named[axis] == value for axis, value in of_reference.items()])
-        base = named[is_reference & (named["decoder"] == PLAIN)]
+        labelled = group.assign(variant=group[naming].astype(str).agg(", ".join, axis=1) + decoder)
+        is_reference = np.logical_and.reduce([labelled[axis] == value for axis, value in of_reference.items()])
+        base = labelled[is_reference & (labelled["decoder"] == PLAIN)]
         if len(base):
             name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))
-            shown, first = named[named["decoder"] != WITHOUT_CONTEXT], str(base["variant"].iloc[0])
+            shown, first = labelled[labelled["decoder"] != WITHOUT_CONTEXT], str(base["variant"].iloc[0])
             curves: dict[str, dict[Any, DataFrame]] = {}
             for (variant, seed), curve in shown.groupby(["variant", SEED], sort=False):
                 curves.setdefault(str(variant), {})[seed] = curve.sort_values("step")
-            made.append(Setting(name, first, shown, curves, _contrasts(curves, first)))
-    return made
+            result.append(Setting(name, first, shown, curves, _contrasts(curves, first)))
+    return result
 
 
 def way_of(recipe: Recipe) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def _clock(curves: Mapping[Any, DataFrame], base: Mapping[Any, DataFrame]) -> fl
 
 def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) -> dict[str, Contrast]:
     """Compare each variant with the reference; Holm's correction covers all variants of several seeds."""
-    bases, made = curves[reference], dict[str, Contrast]()
+    bases, result = curves[reference], dict[str, Contrast]()
     for variant, by_seed in curves.items():
         pairs = [(bases[seed], by_seed[seed]) for seed in sorted(bases.keys() & by_seed.keys())]
         if variant == reference or not pairs:
@@ -333,14 +333,14 @@ def _contrasts(curves: Mapping[str, Mapping[Any, DataFrame]], reference: str) ->
         tests = {at: log_rank(*(Onset.of(side, at, rate) for side, rate in sides)) for at in THRESHOLDS}
         keys = accuracies([curve for pair in pairs for curve in pair]) if len(pairs) > 1 else []
         plateaus = {key: paired([plateau(curve, key) - plateau(base, key) for base, curve in pairs]) for key in keys}
-        made[variant] = Contrast({at: test for at, test in tests.items() if test is not None}, plateaus)
-    for tested in ([contrast.onsets for contrast in made.values()], [contrast.plateaus for contrast in made.values()]):
+        result[variant] = Contrast({at: test for at, test in tests.items() if test is not None}, plateaus)
+    for tested in ([c.onsets for c in result.values()], [c.plateaus for c in result.values()]):
         groups: list[dict[Any, Difference]] = list(tested)
         for key in dict.fromkeys(key for by_key in groups for key in by_key):
             having = [by_key for by_key in groups if key in by_key]
             for by_key, p in zip(having, holm([by_key[key].p_value for by_key in having]), strict=True):
                 by_key[key] = replace(by_key[key], adjusted_p=float(p))
-    return made
+    return result
 
 
 def verdicts(setting: Setting) -> list[str]:
@@ -368,7 +368,7 @@ def verdicts(setting: Setting) -> list[str]:
 def onset_table(setting: Setting) -> Table:
     """Return a row per variant and threshold: how many seeds read, after how much compute, and how many lost it."""
     names = list(setting.curves)
-    units = {column: of for column, of in COMPUTE.items() if any(setting.counts(name, column) for name in names)}
+    units = {column: unit for column, unit in COMPUTE.items() if any(setting.counts(name, column) for name in names)}
     lines = []
     for name in names:
         contrast = setting.compared.get(name)
@@ -394,11 +394,11 @@ def plateau_table(setting: Setting) -> Table:
         for key, values in by_key.items():
             subset, _, dataset = key.partition("_")
             change = None if contrast is None else contrast.plateaus.get(key)
-            of = [subset, dataset] if has_datasets else [subset]
+            cells = [subset, dataset] if has_datasets else [subset]
             shown = [
                 str(len(values)),
                 NONE if math.isnan(cost) else f"{cost:.1f}",
-                *of,
+                *cells,
                 percent(float(np.mean(values))),
             ]
             lines.append([name, *shown, points(change, star=False), corrected_p(change)])

@@ -86,8 +86,8 @@ def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[Measu
 
     UserError if the runs share several benchmarks and none is chosen, or a result is damaged.
     """
-    held = [_measured_benches(path) for path in paths]
-    shared, rows = _shared(held, bench), _shared([row_benches(path) for path in paths], bench)
+    benches = [_measured_benches(path) for path in paths]
+    shared, rows = _shared(benches, bench), _shared([row_benches(path) for path in paths], bench)
     if not shared:
         return None
     if len(shared) + len(rows) > 1:
@@ -96,7 +96,7 @@ def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[Measu
             remedy="choose one: --bench NAME",
         )
     runs = []
-    for path, label, folders in zip(paths, distinct_labels(paths), held, strict=True):
+    for path, label, folders in zip(paths, distinct_labels(paths), benches, strict=True):
         folder = folders[shared[0]]
         if shared == ["lm-eval"] and holds_samples(folder):
             measures, scores = read_samples_folder(folder)
@@ -116,8 +116,8 @@ def _measured_benches(path: Path) -> dict[str, Path]:
     return {system if file.parent == path else file.parent.name: file.parent for file, system in systems if system}
 
 
-def _shared(held: Sequence[Collection[str]], bench: str | None) -> list[str]:
-    names = sorted(set.intersection(*map(set, held)))
+def _shared(benches: Sequence[Collection[str]], bench: str | None) -> list[str]:
+    names = sorted(set.intersection(*map(set, benches)))
     return [name for name in names if bench in (None, name)]
 
 
@@ -213,12 +213,12 @@ def only_subset(runs: Sequence[ScoredRun | MeasuredRun], subset: str) -> list[Sc
         raise UserError(f"--subset {subset}: {runs[0].folder.name} has no subsets", remedy="drop it")
     counts = Counter(p.subset for p in rows[0].predictions.values() if p.subset is not None)
     if subset not in counts:
-        held = ", ".join(f"{name} ({count:,} samples)" for name, count in counts.items())
-        expected = held or "rows with the field `subset`"
+        tags = ", ".join(f"{name} ({count:,} samples)" for name, count in counts.items())
+        expected = tags or "rows with the field `subset`"
         bench, hint = rows[0].scores.bench.name, did_you_mean(subset, counts)
         raise UserError(
             f"--subset {subset}: {bench} has none; expected {expected}.{hint}",
-            remedy="choose one of these" if held else "drop it, or tag the benchmark's rows and score the runs again",
+            remedy="choose one of these" if tags else "drop it, or tag the benchmark's rows and score the runs again",
         )
     return [
         replace(run, predictions={key: p for key, p in run.predictions.items() if p.subset == subset}) for run in rows
@@ -234,8 +234,8 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
         return shared[0]
     if shared:
         raise UserError(f"the runs share {len(shared)} benchmarks: {', '.join(shared)}", "choose one: --bench NAME")
-    held = "; ".join(f"{path}: {', '.join(names)}" for path, names in benches.items())
-    raise UserError(f"the runs share no benchmark ({held})", "score all of them on one: d2e eval RUN --bench BENCH")
+    per_run = "; ".join(f"{path}: {', '.join(names)}" for path, names in benches.items())
+    raise UserError(f"the runs share no benchmark ({per_run})", "score all of them on one: d2e eval RUN --bench BENCH")
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:

@@ -117,9 +117,9 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
         tests = (np.nan,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
         rows.append((*key, *group[["rows", "n"]].mean().round(), score.mean, score.low, score.high, *tests))
     scores = joined([DataFrame(rows, columns=[*COLUMNS, *NUMBERS])])
-    held = {row[:6] for row in rows}  # groups of which a measure is left
+    groups = {row[:6] for row in rows}  # groups of which a measure is left
     left_out = [
-        " ".join(filter(None, key[1 : 7 if key[:6] in held or key[0] == "measures" else 6])) for key in lacking
+        " ".join(filter(None, key[1 : 7 if key[:6] in groups or key[0] == "measures" else 6])) for key in lacking
     ]
     left_out += [*results[0].left_out, *(f"{name} (fewer than {ENOUGH_ROWS} rows)" for name in sorted(small))]
     facts: dict[str, Any] = {"by_seed": by_seed, "left_out": tuple(dict.fromkeys(left_out)), "small_subsets": None}

@@ -175,8 +175,8 @@ def comparison_tables(
         return with_lines([measure_table(comparison), seed_table(comparison)])
     by_part = tables_by_part(comparison, detail=detail)
     if part is not None and part not in by_part:
-        held = ", ".join(by_part)
-        raise UserError(f"--part {part}: {comparison.bench} has none; expected {held}", "name one of these")
+        parts = ", ".join(by_part)
+        raise UserError(f"--part {part}: {comparison.bench} has none; expected {parts}", "name one of these")
     if part is not None:
         return by_part[part]
     shown = [table for name, tables in by_part.items() if groups or name != "groups" for table in tables]
@@ -237,8 +237,8 @@ def group_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]
 
 
 def _paired(comparison: Comparison, corrected_for: str) -> str:
-    how = comparison.intervals, comparison.test(_TEST)
-    return _PAIRED.format(comparison.labels[0], *how, corrected_for)
+    facts = comparison.intervals, comparison.test(_TEST)
+    return _PAIRED.format(comparison.labels[0], *facts, corrected_for)
 
 
 def with_lines(tables: Iterable[Table]) -> list[Table]:
@@ -262,8 +262,8 @@ def label_table(comparison: Comparison) -> Table:
         for label, shares in [("gold", gold), *((run, shares_of(block, run, "says")) for run in comparison.labels)]:
             if shares:
                 lines.append((name, [label, shares_in_percent(shares), share_bar(shares)]))
-                where = f"{label}, {block.name[0]} ({block.name[1]})"
-                warnings.append(collapse_warning(where, shares, gold, block.sizes[""]))
+                title = f"{label}, {block.name[0]} ({block.name[1]})"
+                warnings.append(collapse_warning(title, shares, gold, block.sizes[""]))
     return Table.in_blocks("samples", ["run", "labels", ""], lines, ABOUT_LABELS, notes=[*filter(None, warnings)])
 
 
@@ -301,7 +301,7 @@ def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) ->
     """Return accuracies, gap, answers on conflict rows, own habit, and differences; `detail` shows both p-values."""
     blocks = [(block.name[0], block) for block in comparison.subsets]
     names = [name for name in SUBSETS if any(name in block.sizes for _, block in blocks)]
-    sizes = (f"{name} {' + '.join(f'{n:,} {of}' for of, n in block.sizes.items())}" for name, block in blocks)
+    sizes = (f"{name} {' + '.join(f'{n:,} {subset}' for subset, n in block.sizes.items())}" for name, block in blocks)
     accuracies = [Column(name, "accuracy", with_interval, name) for name in (*names, GAP)]
     has_gap = any(block.score(comparison.labels[0], "accuracy", GAP) for _, block in blocks)
     caption = (

@@ -123,10 +123,10 @@ def verdict_words(comparison: Comparison) -> str:
     margin = f"{100 * MARGIN:g} points"
     size = " and ".join(f"{block.sizes[name]:,} {name}" for name in COMPARED if name in block.sizes)
     aligned = f", and a loss of {margin} on aligned rows is ruled out" if "aligned" in block.sizes else ""
-    about = f"Verdicts are about {size} samples{' (average)' if block.name == (AVERAGE,) else ''}"
-    about += f" of each of {len(comparison.seeds)} seeds." if comparison.seeds else "."
+    scope = f"Verdicts are about {size} samples{' (average)' if block.name == (AVERAGE,) else ''}"
+    scope += f" of each of {len(comparison.seeds)} seeds." if comparison.seeds else "."
     better = f"{MORE.capitalize()}: conflict accuracy is significantly higher{aligned}."
-    return f"{about} {better} No difference: {'both intervals are' if aligned else 'its interval is'} within {margin}"
+    return f"{scope} {better} No difference: {'both intervals are' if aligned else 'its interval is'} within {margin}"
 
 
 def subset_verdicts(comparison: Comparison) -> dict[str, str]:

@@ -140,8 +140,8 @@ class D2ELM(LM):
         return self.tokenizer.chat_template if chat_template else ""
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        how = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
-        text: str = rendered(self.tokenizer, chat_history, **how)
+        options = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
+        text: str = rendered(self.tokenizer, chat_history, **options)
         return text
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:

@@ -118,16 +118,16 @@ def failed_file(sweep: Sweep, point: Point) -> Path:
 
 
 def _train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
-    run, how = sweep.out / trainer.name, list[str]()
+    run, flags = sweep.out / trainer.name, list[str]()
     if (run / RECIPE_FILE).is_file():
         # A training that gave up, as on a diverged loss, would give up again or pass with its last checkpoint. A probe
         # measures the seconds of one process.
         anew = failed_file(sweep, trainer).is_file() or sweep.spec.probe is not None
         resumable = checkpoints_of(run) or next(run.glob("*.safetensors"), None) is None
-        how = ["--overwrite" if anew or not resumable else "--resume"]
+        flags = ["--overwrite" if anew or not resumable else "--resume"]
     # Overrides are YAML, where an unquoted "a=b,c: d" would be more than a text.
     folder = "'" + str(run).replace("'", "''") + "'"
-    arguments = ["train", sweep.spec.recipe, *trainer.overrides, f"train.output_dir={folder}", *how]
+    arguments = ["train", sweep.spec.recipe, *trainer.overrides, f"train.output_dir={folder}", *flags]
     return [*arguments, *split_words("--train-args", sweep.spec.train_args)]
 
 
@@ -162,13 +162,13 @@ def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: b
             decoder = name if decoding.needs_imagined else "plain"
             arguments += ["--decoder", decoder, "--out", str(sweep.out / member.scored_in)]
         return arguments
-    how = {key: str(value) for key, value in point.decoding.record().items() if value is not None}
+    options = {key: str(value) for key, value in point.decoding.record().items() if value is not None}
     if {"--alpha", "--decoder"} & set(arguments):
-        how.pop("alpha", None)
+        options.pop("alpha", None)
     if without_context:
-        how.pop("decoder", None)  # a decoder contrasts two views, and here there is one
+        options.pop("decoder", None)  # a decoder contrasts two views, and here there is one
     arguments += ["--out", target] if target != model else []
-    arguments += [word for key, value in how.items() for word in (f"--{key}", value)]
+    arguments += [word for key, value in options.items() for word in (f"--{key}", value)]
     return [*arguments, "--without-context"] if without_context else arguments
 
 

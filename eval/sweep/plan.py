@@ -66,8 +66,8 @@ class Point:
         return json.dumps(content | {"d2e": self.recipe.d2e.of_training()}, sort_keys=True)
 
     def scoring(self) -> str:
-        how = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"decoder": None}
-        return json.dumps(how | self.decoding.record() | {"words": [self.eval_args, self.errors]}, sort_keys=True)
+        settings = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"decoder": None}
+        return json.dumps(settings | self.decoding.record() | {"words": [self.eval_args, self.errors]}, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,8 @@ class Runner:
     def _run(self, point: Point, arguments: Sequence[str]) -> None:
         """Run `d2e` with its output in a log. A training that fails is marked, so that it starts from scratch."""
         step, mark, began = arguments[0], failed_file(self.sweep, point), time.perf_counter()
-        how = next((text for option, text in _AGAIN.items() if option in arguments), "")
-        self.say(f"{point.name}: d2e {step}{how}")
+        suffix = next((text for option, text in _AGAIN.items() if option in arguments), "")
+        self.say(f"{point.name}: d2e {step}{suffix}")
         log = self.sweep.out / LOGS / f"{point.name}.{step}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as output:
@@ -134,10 +134,10 @@ class Runner:
             return
         if step == "train" and status > 0:
             mark.touch()
-        how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+        cause = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
         end = "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-_TAIL:])
-        raise StepError(point, step, f"d2e {step} failed ({how}), see {log}\n{end}")
+        raise StepError(point, step, f"d2e {step} failed ({cause}), see {log}\n{end}")
 
 
 def run_process(arguments: Sequence[str], output: IO[str], lock: int, environment: Mapping[str, str]) -> int:

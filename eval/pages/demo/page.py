@@ -102,14 +102,14 @@ class Answerer:
             "debiased": replace(pair, alpha=float(alpha)),
             "imagined": replace(pair, original=pair.imagined, imagined=None, alpha=0.0),
         }
-        how = (
+        settings = (
             DecodingConfig(max_new_tokens=max_new_tokens),
             tuple(stop_token_ids(self._model.loaded.model, end_of_turn)),
         )
         if alpha == 0:
             del pairs["debiased"]  # it would be the plain one
         names, answers = list(pairs), Answers(cut=pair.truncated)
-        async with aclosing(self._queue.answers([Prompt(view, *how) for view in pairs.values()])) as pieces:
+        async with aclosing(self._queue.answers([Prompt(view, *settings) for view in pairs.values()])) as pieces:
             async for piece in pieces:
                 name = names[piece.index]
                 answers = replace(answers, **{name: getattr(answers, name) + piece.text})
@@ -220,7 +220,7 @@ def find_opening(
     """
     answered: dict[int, Answers] = {}
     end = time.monotonic() + patience
-    at = f"at α = {model.alpha:g}"
+    setting = f"at α = {model.alpha:g}"
     for place, question in enumerate(Progress(examples, desc="first answers", unit="example")):
         if answered and time.monotonic() > end:
             break
@@ -233,12 +233,12 @@ def find_opening(
             return Opening(place, answers, "")
         if differs(question, model.prompt_set, answers):
             tried = "example" if len(answered) == 1 else f"of {len(answered)} examples"
-            return Opening(place, answers, f"The first {tried} tried whose two answers differ {at}.")
+            return Opening(place, answers, f"The first {tried} tried whose two answers differ {setting}.")
     if not answered:
         return Opening(0, None, "")
     place = min(answered)
-    note = f"In none of the {len(answered)} examples tried do the two answers differ {at}; this is the first."
-    return Opening(place, answered[place], note if len(answered) > 1 else f"Its two answers are the same {at}.")
+    note = f"In none of the {len(answered)} examples tried do the two answers differ {setting}; this is the first."
+    return Opening(place, answered[place], note if len(answered) > 1 else f"Its two answers are the same {setting}.")
 
 
 _FORMATS = {"qa": "free answer", "nli": "positive or negative", "scq": "one option", "mcq": "several options"}

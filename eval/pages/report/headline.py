@@ -47,13 +47,13 @@ def headline_of(comparison: Comparison, place: int) -> Headline:
     else:
         block, measure = comparison.main
         main, name = _score(measure, block, labels, measure), measure
-        shown, where = main, f" in {measure}"
+        shown, suffix = main, f" in {measure}"
         if not comparison.is_by_measures:
-            name, where = "mean of EM and F1", ""
+            name, suffix = "mean of EM and F1", ""
             second = gap or _score("token-level F1", block, labels, "f1")
             shown = [*_score("exact match", block, labels, "exact_match"), *second]
         change, verdicts = main_change(comparison, run) if place else None, main_verdicts(comparison)
-        alone = f"{run} scores {main[0].value}{where} on {comparison.size}"
+        alone = f"{run} scores {main[0].value}{suffix} on {comparison.size}"
         size = LargeNumber(f"{block.sizes['']:,}", "", comparison.unit)
     sentence = verdicts[run].partition(": ")[0] if place else alone
     return Headline(sentence, [*shown, *_difference(name, labels[0], change), *_refusals(comparison, labels), size])

@@ -114,10 +114,10 @@ def render_page(
         template = "measures.html"
     else:
         measured = [run for run in runs if isinstance(run, MeasuredRun)]
-        drawn, of = min(MOST_MEASURES, len(comparison.scores.measure.unique())), comparison.scores.measure.nunique()
+        drawn, total = min(MOST_MEASURES, len(comparison.scores.measure.unique())), comparison.scores.measure.nunique()
         scores = ReportSection("scores", "Scores", "Scores", tables=comparison_tables(comparison))
         context |= {
-            "caption": f"The first {drawn} of {of} measures." * (drawn < of),
+            "caption": f"The first {drawn} of {total} measures." * (drawn < total),
             "sections": [scores, *([] if seeds else changed_items(measured, comparison))],
             "facts": measured_facts(measured),
         }

@@ -94,9 +94,9 @@ def main_score_name(results: Sequence[PointResult]) -> str:
 
 def drawn_axis(sweep: Sweep) -> str:
     """Return the first axis with several numbers, otherwise the first with several values."""
-    several = sweep.varying()
-    numbers = (axis for axis in several if len(sweep.axes[axis]) > 1 and _numbers(sweep.axes[axis]) is not None)
-    return next(numbers, several[0])
+    varying = sweep.varying()
+    numbers = (axis for axis in varying if len(sweep.axes[axis]) > 1 and _numbers(sweep.axes[axis]) is not None)
+    return next(numbers, varying[0])
 
 
 def sweep_lines(sweep: Sweep, results: Sequence[PointResult]) -> list[SweepLine]:
@@ -165,8 +165,8 @@ def onset_chart(setting: Setting, variants: Sequence[str], threshold: float = VE
     ticks = [tick for tick in panel.get_xticks() if 0 <= tick <= panel.get_xlim()[1]]
     for index, onset in enumerate(onsets.values()):
         for tick in ticks:
-            how: Any = {"color": COLOURS[index % len(COLOURS)], "fontsize": 8, "ha": "center", "va": "center"}
-            below.text(tick, index, str(onset.at_risk(tick)), **how)
+            style: Any = {"color": COLOURS[index % len(COLOURS)], "fontsize": 8, "ha": "center", "va": "center"}
+            below.text(tick, index, str(onset.at_risk(tick)), **style)
     below.set(ylim=(len(variants) - 0.5, -0.5), yticks=[], xlabel="CPU seconds of training")
     below.set_title("still in training and not reading yet", loc="left", fontsize=8, pad=2)
     below.tick_params(length=0)
