@@ -173,7 +173,7 @@ def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
     seeds = over_seeds(planned, results)
     if results:
         click.echo(f"\n{results_table(planned, results).terminal()}")
-    for line in (line for one in seeds for line in verdicts_of(one)):
+    for line in (line for comparison in seeds for line in verdicts_of(comparison)):
         click.echo(f"\n{filled(line)}")
     from eval.pages.sweep.page import write_sweep_page
 

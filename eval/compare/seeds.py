@@ -57,7 +57,7 @@ def load_groups(
     groups: Mapping[str, Mapping[int, Path]], benches: Mapping[int, str | None]
 ) -> list[ScoredRun | MeasuredRun]:
     """Read the runs of each label by their seeds, on the benchmark of each seed; UserError as of `load_results`."""
-    by_seed = {seed: load_results([own[seed] for own in groups.values()], bench) for seed, bench in benches.items()}
+    by_seed = {seed: load_results([runs[seed] for runs in groups.values()], bench) for seed, bench in benches.items()}
     return [
         replace(runs[n], label=label, seed=seed) for n, label in enumerate(groups) for seed, runs in by_seed.items()
     ]

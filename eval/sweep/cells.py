@@ -216,8 +216,8 @@ def _scored_how(sweep: Sweep, point: Point) -> list[str]:
     """Return what the name of a point's scores follows from: the benchmark, setting, form and kind of answers."""
     words = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
     parts = [part for word in words for part in word.split("=")]
-    given = dict(pairwise(parts))
-    chosen = {option: given[option] for option in ("--setting", "--form", "--answer") if option in given}
+    options = dict(pairwise(parts))
+    chosen = {option: options[option] for option in ("--setting", "--form", "--answer") if option in options}
     rows = point.build if sweep.spec.bench == OWN_DATA and point.evaluation.suite is None else sweep.bench_of(point)
     return [*(rows or ()), *(part for pair in chosen.items() for part in pair)]
 

@@ -120,14 +120,14 @@ def over_seeds(sweep: Sweep, results: Sequence[PointResult]) -> list[Comparison]
     for result in results:
         folder = bench_folder(sweep, result.point)
         if axis is not None and result.status == "scored" and result.point.train and folder is not None:
-            others = [result.point.values[other] for other in sweep.varying() if other not in (axis, EVALUATION)]
-            own = groups.setdefault((",".join(others) or "all seeds") + result.point.suffix, {})
-            own[result.point.recipe.train.seed] = sweep.out / result.point.scored_in, folder.name
+            values = [result.point.values[key] for key in sweep.varying() if key not in (axis, EVALUATION)]
+            group = groups.setdefault((",".join(values) or "all seeds") + result.point.suffix, {})
+            group[result.point.recipe.train.seed] = sweep.out / result.point.scored_in, folder.name
     alike = defaultdict[tuple[tuple[int, str], ...], dict[str, dict[int, Path]]](dict)
-    for label, own in groups.items():
-        if len(own) > 1:
-            benches = tuple((seed, bench) for seed, (_, bench) in sorted(own.items()))
-            alike[benches][label] = {seed: run for seed, (run, _) in own.items()}
+    for label, group in groups.items():
+        if len(group) > 1:
+            benches = tuple((seed, bench) for seed, (_, bench) in sorted(group.items()))
+            alike[benches][label] = {seed: run for seed, (run, _) in group.items()}
     return [compare_seeds(load_groups(ways, dict(benches))) for benches, ways in alike.items()]
 
 
