@@ -2,6 +2,7 @@
 
 Samples are drawn from known distributions. A row counts how often intervals hold the true mean, for the average of one
 group, of several, and of groups of 3 and 50 samples in turn; for differences also how often interval and p disagree.
+The last table is about scores of counts, of items of unequal size and difficulty.
 """
 
 import re
@@ -10,7 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.score.statistics import SIGNIFICANT, Interval, bootstrap_average, paired_average
+from eval.score.statistics import (
+    SIGNIFICANT,
+    Interval,
+    bootstrap_average,
+    bootstrap_counts,
+    paired_average,
+    paired_counts,
+    score_of,
+)
 
 PAGE = Path(__file__).parent / "reference" / "interval-coverage.md"
 DRAWS = 1_000
@@ -58,6 +67,34 @@ def paired(own: Distribution, sizes: list[int], draws: int) -> NDArray[np.float6
     return np.mean(found, axis=0)
 
 
+def counts_of(form: str, items: int, right: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the counts of items with 4 answers on average, of which a share around `right` is right."""
+    totals, rates = rng.geometric(0.25, size=items), rng.beta(2 * right, 2 * (1 - right), size=items)
+    hits = rng.binomial(totals, rates)
+    if form == "share":
+        return np.stack([hits, totals], axis=1).astype(float)
+    if form == "f1":
+        predicted = rng.poisson(totals) + 1
+        return np.stack([predicted, rng.binomial(predicted, rates), totals, hits], axis=1).astype(float)
+    wrong = rng.multinomial(totals - hits, [0.3, 0.3, 0.15, 0.15, 0.05, 0.05])
+    confusions = np.zeros((items, 9))
+    confusions[:, [0, 4, 8]] = rng.multinomial(hits, [0.6, 0.3, 0.1])
+    confusions[:, [1, 2, 3, 5, 6, 7]] = wrong
+    return confusions
+
+
+def counts_coverage(form: str, items: int, draws: int = DRAWS // 2) -> tuple[float, float]:
+    """Return how often, in percent, the intervals of a score of counts and of a difference hold the truth."""
+    rng, held = np.random.default_rng(1), []
+    before, after = (score_of(form, counts_of(form, 100_000, right, rng)) or 0.0 for right in (0.9, 0.93))
+    for _ in range(draws):
+        first, second = (counts_of(form, items, right, rng) for right in (0.9, 0.93))
+        change = paired_counts(form, first, second, permutations=1)
+        held.append((holds(bootstrap_counts(form, second), after), holds(change, after - before)))
+    score, difference = 100 * np.mean(held, axis=0)
+    return float(score), float(difference)
+
+
 def sizes_of(name: str, groups: int) -> list[int]:
     return [SIZES[name][place % len(SIZES[name])] for place in range(groups)]
 
@@ -78,6 +115,11 @@ def tables() -> str:
             for name in ("8", "50"):
                 shares = paired(own, sizes_of(name, groups), DRAWS // 2)
                 lines.append(f"| {title} | {groups} | {name} | {' | '.join(f'{100 * one:.1f}' for one in shares)} |")
+    lines += ["", "| scores of counts | n | a score covers | a difference covers |", "|---|---|---|---|"]
+    for form in ("share", "f1", "macro_f1"):
+        for items in (3, 8, 20, 50):
+            score, difference = counts_coverage(form, items)
+            lines.append(f"| {form} | {items} | {score:.1f} | {difference:.1f} |")
     return "\n".join(lines)
 
 

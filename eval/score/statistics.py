@@ -8,9 +8,10 @@ each resample, so each bound takes one more sample at its end of the scale. For 
 
 The weights are gamma draws, one for each distinct score: scores with few values (exact match has two) cost little.
 
-F1 and macro-F1 are functions of counts that add up over items (a question, a procedure). Their bootstrap draws items,
-and their paired test is approximate randomisation (Noreen 1989; Yeh 2000): if two systems do not differ, the counts of
-an item may be swapped. For a share this is the sign-flip test of paired means.
+F1 and macro-F1 are functions of counts that add up over items (a question, a procedure). Their bootstrap weighs items
+in the same way, and each bound takes one more item of average size. Their paired test is approximate randomisation
+(Noreen 1989; Yeh 2000): if two systems do not differ, the counts of an item may be swapped. For a share this is the
+sign-flip test of paired means.
 
 SciPy's `bootstrap` and `permutation_test` hold all resamples in memory and know neither groups nor Holm's correction.
 """
@@ -29,6 +30,8 @@ PERMUTATIONS = 10_000  # the smallest p is 1 / 10,001: small enough to survive a
 LEVEL = 0.95  # probability mass between the bounds of an interval
 SIGNIFICANT = 0.05
 _TAIL = (1 - LEVEL) / 2
+_TAILS = (_TAIL, 1 - _TAIL)
+_SAME = 1e-12  # values that differ by less differ in rounding only
 _AT_ONCE = 2_000  # permutations held in memory together
 _ELEMENTS = 4_000_000  # random numbers held in memory together
 # A multinomial or binomial draw costs as much as this many draws of a single sample.
@@ -198,11 +201,6 @@ def _proportion_bound(scores: _Floats, end: float, tail: float) -> float | None:
     return float(values[0] + np.ptp(values) * betaincinv(counts[-1], counts[0], tail))
 
 
-def _percentiles(mean: float, drawn: _Floats) -> Interval:
-    low, high = np.quantile(drawn, [_TAIL, 1 - _TAIL])
-    return Interval(mean, float(low), float(high))
-
-
 def _flipped_means(change: _Floats, rng: np.random.Generator, count: int) -> _Floats:
     # Under the null each difference is as likely to have the other sign; per distinct size the sum of
     # n random signs is 2·Binomial(n, ½) − n.
@@ -294,19 +292,17 @@ def score_of(form: str, counts: ArrayLike) -> float | None:
 
 
 def bootstrap_counts(form: str, counts: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """Return the score of the items' counts (N, K) with its percentile bootstrap interval over items.
+    """Return the score of the items' counts (N, K) with its bootstrap interval over items.
 
-    Resamples that have nothing to divide by are left out. A share with a total of 1 for each item is a proportion, and
-    its interval that of `bootstrap_average`. A score of 0 or 1 has the exact interval of a proportion of the items.
+    A share with a total of 1 for each item is a proportion, and its interval that of `bootstrap_average`. A score of 0
+    or 1 has the exact interval of a proportion of the items.
 
     ValueError if there is no item, or the score is undefined.
     """
     items = _checked_counts(counts)
-    if form == "share" and bool((items[:, 1] == 1).all()):
+    if _has_values(form, items):
         return bootstrap_average([items[:, 0]], seed=seed, resamples=resamples)
-    distinct, times = np.unique(items, axis=0, return_counts=True)
-    score, drawn = _defined(form, items), FORMS[form](_drawn_sums(distinct, times, seed, resamples))
-    return _of_varied(score, drawn) or bootstrap_average([[score] * len(items)])
+    return _over_items(_defined(form, items), FORMS[form], items, _sizes(form, items), (0, 1), seed, resamples)
 
 
 def paired_counts(
@@ -314,20 +310,22 @@ def paired_counts(
 ) -> Difference:
     """Return `score(second) − score(first)` of N items, with its paired bootstrap interval and two-sided p-value.
 
-    Both are (N, K) counts of one system each, in the same order. ValueError if they differ in shape, there is no
-    item, or a score is undefined.
+    Both are (N, K) counts of one system each, in the same order. Shares with a total of 1 for each item have the
+    interval of `paired_average`. ValueError if the counts differ in shape, there is no item, or a score is undefined.
     """
     before, after = _checked_counts(first), _checked_counts(second)
     if before.shape != after.shape:
         raise ValueError(f"paired counts of different shapes: {before.shape} and {after.shape}")
-    function = FORMS[form]
+    function, width = FORMS[form], before.shape[1]
     observed = _defined(form, after) - _defined(form, before)
+    if _has_values(form, before) and _has_values(form, after):
+        interval = _combined([after[:, 0] - before[:, 0]], [1], (-1, 1), seed, RESAMPLES)
+    else:
+        both, sizes = np.concatenate([before, after], axis=1), _sizes(form, before) + _sizes(form, after)
+        interval = _over_items(
+            observed, lambda sums: function(sums[:, width:]) - function(sums[:, :width]), both, sizes, (-1, 1), seed
+        )
     pairs, times = np.unique(np.concatenate([before, after], axis=1), axis=0, return_counts=True)  # (D, 2K), (D,)
-    width = before.shape[1]
-    sums = _drawn_sums(pairs, times, seed, RESAMPLES)  # (R, 2K)
-    drawn = function(sums[:, width:]) - function(sums[:, :width])
-    alike = np.full(len(before), observed)
-    interval = _of_varied(observed, drawn) or _combined([alike], [1], (-1, 1), seed, RESAMPLES)
     moved, totals = pairs[:, width:] - pairs[:, :width], (before.sum(axis=0), after.sum(axis=0))
     rng, as_extreme = np.random.default_rng(seed), 0
     for rows in _parts(permutations, len(pairs)):
@@ -338,18 +336,43 @@ def paired_counts(
     return Difference(**vars(interval), p_value=(1 + as_extreme) / (1 + permutations))
 
 
-def _drawn_sums(distinct: _Floats, times: NDArray[Any], seed: int, resamples: int) -> _Floats:
-    """Return the sums (R, K) of items drawn with replacement; many items have the same counts."""
-    rng, items = np.random.default_rng(seed), int(times.sum())
-    parts = (rng.multinomial(items, times / items, size=rows) @ distinct for rows in _parts(resamples, len(distinct)))
-    return np.concatenate(list(parts))
+def _over_items(
+    observed: float,
+    score: Callable[[_Floats], _Floats],
+    items: _Floats,
+    sizes: _Floats,
+    ends: tuple[float, float],
+    seed: int,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Return the interval of a score, a function of sums of the items' counts (N, K), between the `ends` of a scale.
+
+    A resample weighs each item at random. A bound takes one more item of the average of the `sizes` (N,), which has
+    the score at that end of the scale. Many items have the same counts and are drawn together.
+    """
+    distinct, times = np.unique(np.column_stack([sizes, items]), axis=0, return_counts=True)  # (D, 1 + K), (D,)
+    rng = np.random.default_rng(seed)
+    parts = (rng.standard_gamma(times, size=(rows, len(distinct))) for rows in _parts(resamples, len(distinct)))
+    sums = np.concatenate([weights @ distinct for weights in parts])  # (R, 1 + K)
+    drawn = score(sums[:, 1:])
+    if np.ptp(drawn) < _SAME:  # exact, without drawing
+        return _combined([np.full(np.count_nonzero(sizes), observed)], [1], ends, seed, resamples)
+    extra = rng.standard_exponential(resamples) * sizes[sizes > 0].mean()
+    share = extra / (sums[:, 0] + extra)
+    bounds = (np.quantile(drawn + share * (end - drawn), tail) for end, tail in zip(ends, _TAILS, strict=True))
+    return Interval(observed, *map(float, bounds))
 
 
-def _of_varied(observed: float, drawn: _Floats) -> Interval | None:
-    """Return the percentile interval of resampled values; None if they are all equal."""
-    defined = drawn[~np.isnan(drawn)]
-    varies = defined.size and defined.min() != defined.max()
-    return _percentiles(observed, defined) if varies else None
+def _has_values(form: str, items: _Floats) -> bool:
+    """Whether the counts are those of a mean of one value for each item."""
+    return form == "share" and bool((items[:, 1] == 1).all())
+
+
+def _sizes(form: str, items: _Floats) -> _Floats:
+    """Return how much each item counts, (N,): its total, what it predicts and has to find, or its confusions."""
+    columns = {"share": [1], "f1": [0, 2]}.get(form, range(items.shape[1]))
+    sizes: _Floats = items[:, list(columns)].sum(axis=1)
+    return sizes
 
 
 def _defined(form: str, counts: _Floats) -> float:

@@ -251,10 +251,12 @@ def test_of_a_share_it_is_the_sign_flip_test_and_the_bootstrap_of_a_mean() -> No
     counts = [np.stack([hits, np.ones(60)], axis=1) for hits in (one, other)]
     known, found = paired_average([one], [other]), paired_counts("share", *counts)
     assert found.mean == pytest.approx(known.mean)
-    assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=0.03)
+    assert (found.low, found.high) == (known.low, known.high)
     assert found.p_value == pytest.approx(known.p_value, abs=0.02)
     plain, own = bootstrap_average([one]), bootstrap_counts("share", counts[0])
-    assert (own.mean, own.low, own.high) == pytest.approx((plain.mean, plain.low, plain.high), abs=0.03)
+    assert (own.mean, own.low, own.high) == (plain.mean, plain.low, plain.high)
+    known, found = bootstrap_average([other * 0.5]), bootstrap_counts("share", np.stack([other, 2 * np.ones(60)], axis=1))
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=0.02), "totals of 2 do not matter"
 
 
 def test_equal_results_do_not_differ() -> None:
@@ -264,9 +266,31 @@ def test_equal_results_do_not_differ() -> None:
     assert (found.mean, found.low, found.high, found.p_value) == pytest.approx((0, -most, most, 1))
 
 
-def test_resamples_with_nothing_to_divide_by_are_left_out() -> None:
-    found = bootstrap_counts("share", [(1, 2), (2, 2), (0, 0), (0, 0)])  # some resamples miss both that count
-    assert (found.mean, found.low, found.high) == (0.75, 0.5, 1)
+def test_items_without_a_total_do_not_count() -> None:
+    empty = [(0.0, 0.0)] * 2
+    assert bootstrap_counts("share", [(2, 2), *empty]) == bootstrap_counts("share", [(2, 2)])
+    both, known = bootstrap_counts("share", [(1, 2), (2, 2), *empty]), bootstrap_average([[0.5, 1.0]])
+    assert (both.low, both.high) == pytest.approx((known.low, known.high), abs=0.03)
+
+
+@pytest.mark.parametrize("form", ["share", "f1", "macro_f1"])
+def test_intervals_of_few_items_cover_what_they_say(form: str) -> None:
+    # Items of unequal size and difficulty, of which percentile bootstrap intervals cover fewer than 90 %.
+    rng, found = np.random.default_rng(1), []
+
+    def drawn(items: int, right: float) -> Any:
+        totals, rates = rng.geometric(0.25, size=items), rng.beta(2 * right, 2 * (1 - right), size=items)
+        hits, none = rng.binomial(totals, rates), np.zeros(items)
+        columns = {"share": [hits, totals], "f1": [totals, hits, totals, hits]}
+        columns["macro_f1"] = [hits - hits // 2, totals - hits, none, hits // 2]
+        return np.stack(columns[form], axis=1).astype(float)
+
+    before, after = (score_of(form, drawn(100_000, right)) for right in (0.9, 0.93))
+    for _ in range(200):
+        first, second = drawn(8, 0.9), drawn(8, 0.93)
+        score, change = bootstrap_counts(form, second), paired_counts(form, first, second, permutations=1)
+        found.append([score.low <= after <= score.high, change.low <= after - before <= change.high])
+    assert (np.mean(found, axis=0) >= 0.93).all()
 
 
 def test_a_perfect_score_has_the_exact_interval_of_its_items() -> None:
