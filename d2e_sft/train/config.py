@@ -296,7 +296,7 @@ class D2EConfig(_Keys):
             if refused:
                 texts = [describe_problem({**item, "loc": (name, *item["loc"])[: 9 if key else 0]})
                          for key, item in refused.items()]  # fmt: skip
-                raise UserError(f"D2EConfig: {'; '.join(texts)}") from None
+                raise UserError(f"D2EConfig: {'; '.join(texts)}", FROM_TRL if "packing" in refused else None) from None
             self.left_out += [f"{name}.{key}" for key in problems]
             return kind.model_validate({key: value for key, value in values.items() if key not in problems})
 
@@ -328,9 +328,10 @@ class D2EConfig(_Keys):
                 raise UserError(f"D2EConfig: {argument.name}: got {value!r}, which is text; expected a number")
         for name, reason in _UNSUPPORTED.items():
             if getattr(self, name):
-                raise UserError(f"D2EConfig: {name}={getattr(self, name)} is not supported: {reason}")
+                raise UserError(f"D2EConfig: {name}={getattr(self, name)} is not supported: {reason}", FROM_TRL)
         if self.completion_only_loss is False:
-            raise UserError("D2EConfig: completion_only_loss=False is not supported: the loss is on the answer only")
+            refused = "D2EConfig: completion_only_loss=False is not supported: the loss is on the answer only"
+            raise UserError(refused, FROM_TRL)
         if self.micro_batch_tokens is not None and (self.gradient_accumulation_steps or 1) > 1:
             raise UserError(
                 f"train.micro_batch_tokens={self.micro_batch_tokens} with gradient_accumulation_steps="
