@@ -2,7 +2,8 @@
 
 In the folder above, name one as `d2e train RECIPE d2e.objective=examples.objectives:product`. A function gets the
 views in `d2e.own_views` (the original and the imagined one by default). The loss of a token is the sum of its terms,
-with `kl` times `d2e.kl_weight`. With `d2e.debias=true` the model is decoded with α.
+with `kl` times `d2e.kl_weight`. With `d2e.debias=true` the model is decoded with α. A function's options are keyword
+arguments after the first four, and numbers: `d2e.objective=examples.objectives:contrast:weight=0.5`.
 
 Legend: n answer tokens, V vocabulary; z_o, z_im, z_r are the logits (n, V) of the original, imagined and refined view,
 CE(z) = −log softmax(z) at the targets, and λ is `d2e.kl_weight`.
@@ -66,13 +67,11 @@ def weighted(logits: Logits, targets: Tensor, content: Tensor, options: Any) -> 
     return {"ce": cross_entropy(u, targets), "kl": divergence(u, v)}
 
 
-def contrast(logits: Logits, targets: Tensor, content: Tensor, options: Any) -> Terms:
-    """CE((1 + w)·z_o − w·z_im), w = α: trained on the scores of the decoder `examples.decoders:contrast:weight=W`.
+def contrast(logits: Logits, targets: Tensor, content: Tensor, options: Any, *, weight: float = 0.5) -> Terms:
+    """CE((1 + w)·z_o − w·z_im), w = `weight`: trained on the scores of the decoder `examples.decoders:contrast`.
 
-    An objective and its decoder: `d2e.alpha=0.5`, then `d2e eval RUN --decoder examples.decoders:contrast:weight=0.5`.
-    Training and decoding then see the same scores, as with `d2e.debias=true` and the decoder `d2e`.
+    Training and decoding with the same weight see the same scores, as with `d2e.debias=true` and the decoder `d2e`.
     """
-    weight = options.alpha
     return {"ce": cross_entropy((1 + weight) * logits["original"] - weight * logits["imagined"], targets)}
 
 

@@ -29,7 +29,7 @@ class D2ESection(RecipeSection):
     """
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"
-    """Loss: d2e, sft, teacher, prefer, or your own function, `module:function`."""
+    """Loss: d2e, sft, teacher, prefer, or your own function, `module:function` or `module:function:KEY=VALUE,…`."""
     alpha: float = Field(default=0.5, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio α of z_o − α·z_im, in training, and in decoding if `eval.alpha` is not set."""
     debias: bool = True

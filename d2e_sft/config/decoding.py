@@ -1,14 +1,13 @@
 """Options of decoding, as one object that is checked once."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
-from d2e_sft.config.functions import refuse_function
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.config.functions import parse_named, refuse_function
+from d2e_sft.util.errors import UserError
 
 # The decoders of `--decoder`, and their options with defaults; their formulas are in `d2e_sft/decoding/decoders.py`.
 DECODERS: Mapping[str, Mapping[str, float]] = {
@@ -22,7 +21,6 @@ DECODERS: Mapping[str, Mapping[str, float]] = {
 MAX_ALPHA = 10.0
 # The keys of `DecodingConfig.record`; each is also an option of the command line.
 RECORDED = ("alpha", "decoder", "plausibility")
-_CUSTOM = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # module:function
 
 
 @dataclass(frozen=True)
@@ -137,43 +135,11 @@ def describe(record: Mapping[str, Any]) -> str:
 def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
     """Return the name and options of `NAME` or `NAME:KEY=VALUE,…`, with defaults for options that are not given.
 
-    The `alpha` of `d2e` has no default here: it is the run's, or that of `DecodingConfig`. Options may also be
-    separated by `:`, in case a comma has another meaning.
+    The `alpha` of `d2e` has no default here: it is the run's, or that of `DecodingConfig`.
     """
     refuse_function("decoder", text)
-    words = str(text).split(":")
-    count = next((place for place, word in enumerate(words) if place and "=" in word), len(words))
-    if words[0] in DECODERS:
-        count = 1
-    name, option_text = ":".join(words[:count]), ",".join(words[count:])
-    if name not in DECODERS and not _CUSTOM.fullmatch(name):
-        raise UserError(
-            f"decoder {name!r}: no such decoder; expected {', '.join(DECODERS)}, or a custom module:function "
-            f"(examples/decoders.py has some).{did_you_mean(name, DECODERS)}"
-        )
-    options = {key: value for key, value in DECODERS.get(name, {}).items() if key != "alpha"}
-    for option in option_text.split(",") if option_text else ():
-        key, equals, value = option.partition("=")
-        if name in DECODERS and key not in DECODERS[name]:
-            has = ", ".join(f"{key} [{default:g}]" for key, default in DECODERS[name].items()) or "none"
-            raise UserError(
-                f"decoder {text!r}: {name} has no option {key!r}; it has {has}.{did_you_mean(key, DECODERS[name])}"
-            )
-        if not equals:
-            raise UserError(f"decoder {text!r}: got {option!r}; expected KEY=VALUE")
-        options[key] = _number(text, key, value)
-    return name, options
-
-
-def _number(decoder: str, key: str, text: str) -> float:
-    most, expected = (MAX_ALPHA, f"0 to {MAX_ALPHA:g}") if key == "alpha" else (math.inf, "a finite number, 0 or more")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (0 <= value <= most and math.isfinite(value)):
-        raise UserError(f"decoder {decoder!r}: {key}={text}: out of range; expected {expected}")
-    return value
+    name, options = parse_named("decoder", text, DECODERS, {"alpha": MAX_ALPHA})
+    return name, {key: value for key, value in DECODERS.get(name, {}).items() if key != "alpha"} | options
 
 
 def check_alpha(alpha: Any) -> None:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from d2e_sft.util.errors import did_you_mean
+from d2e_sft.config.functions import parse_named
+from d2e_sft.util.errors import UserError
 
 View = Literal["original", "imagined", "refined"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -34,6 +35,7 @@ class ObjectiveSpec:
     options: tuple[str, ...] = ()
 
 
+ARGUMENTS = ("logits", "targets", "content", "options")  # of an objective's function
 OF_THE_OBJECTIVE = ("debias", "distill")  # options whose default it sets
 _BOTH = (True, False)
 OBJECTIVES = {
@@ -59,8 +61,13 @@ OWN = ObjectiveSpec(
 
 
 def is_own(name: str) -> bool:
-    """Whether the name is `module:function`, a user's own objective."""
+    """Whether the name is `module:function`, a user's own objective, perhaps with options."""
     return ":" in name
+
+
+def function_name(name: str) -> str:
+    """Return `module:function` of a user's own objective, without its options."""
+    return parse_named("objective", name, {})[0]
 
 
 def spec_of(name: str) -> ObjectiveSpec:
@@ -68,15 +75,12 @@ def spec_of(name: str) -> ObjectiveSpec:
 
 
 def check_name(name: str) -> str:
-    """Return the name; ValueError, with the nearest one, if it is neither an objective nor `module:function`."""
-    module, colon, function = name.partition(":")
-    if name in OBJECTIVES or (colon and all(map(str.isidentifier, [*module.split("."), function]))):
-        return name
-    known = ", ".join(OBJECTIVES)
-    raise ValueError(
-        f"d2e.objective={name}: no such objective.{did_you_mean(name, OBJECTIVES)} "
-        f"Expected one of {known}, or your own function as module:function (examples/objectives.py has some)"
-    )
+    """Return the name; ValueError if it is neither an objective nor `module:function` with options."""
+    try:
+        parse_named("objective", name, {key: {} for key in OBJECTIVES})
+    except UserError as error:
+        raise ValueError(error.message) from None
+    return name
 
 
 def check_form(form: Any) -> Any:

@@ -31,13 +31,13 @@ from transformers import (
 )
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig, parse_decoder
-from d2e_sft.config.functions import load_function
+from d2e_sft.config.functions import load_with_options
 from d2e_sft.util.errors import UserError
 
 NO_TOKEN = -1  # stands for a token whose scores contain NaN or infinity
 Options = Mapping[str, Any]
-# (original (…, V), imagined (…, V), options) → scores (…, V)
-Scores = Callable[[Tensor, Tensor, Options], Tensor]
+# (original (…, V), imagined (…, V), options) → scores (…, V); a custom function has its options already
+Scores = Callable[..., Tensor]
 
 
 def plain(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
@@ -102,7 +102,7 @@ class ChosenDecoder:
             options = self.options if alpha is None or self.name != "d2e" else {"alpha": alpha}
             return self.scores(original, imagined, options)
         try:
-            scores = self.scores(original, imagined, self.options)
+            scores = self.scores(original, imagined)
         except Exception as error:  # a custom function may raise anything
             raise UserError(
                 f"decoder {self.name}: failed on logits of shape {tuple(original.shape)} with the options "
@@ -128,7 +128,7 @@ def named_decoder(text: str) -> ChosenDecoder:
     """Return the decoder of `NAME:KEY=VALUE,…`; `d2e` has the default α if none is given."""
     name, options = parse_decoder(text)
     if name not in FUNCTIONS:
-        return ChosenDecoder(name, load_function(name, "decoder"), options)
+        return ChosenDecoder(name, load_with_options("decoder", text, ("original", "imagined")), options)
     return ChosenDecoder(name, FUNCTIONS[name], {**DECODERS[name], **options})
 
 

@@ -23,7 +23,7 @@ from d2e_sft.hub.card import CARD_NAME, model_card
 from d2e_sft.hub.client import EXPORT_FILE, check_new_folder, check_no_link
 from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.model.loading import adapter_on, load_model, load_tokenizer
-from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, resolve_name
+from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, resolve_name, warn_of_other_weights
 from d2e_sft.model.storage.seal import read_seal, seal
 from d2e_sft.train.data_record import DATA_FILE, data_file_of, trained_wording
 from d2e_sft.util.errors import UserError
@@ -77,6 +77,8 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED, *, overwri
         )
     check_model_files(run)
     check_new_folder(out, overwrite=overwrite)
+    for scores in sorted(run.glob(f"eval/*/{SCORES_FILE}")):
+        warn_of_other_weights(scores.parent, str(run))
     for source in filter(None, (str(run), base_of_adapter(run))):
         if Path(source).exists() and Path(source).resolve().is_relative_to(out.resolve()):
             raise UserError(f"{source}: is in {out}, which --overwrite would replace", "choose another folder")

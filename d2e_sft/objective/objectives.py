@@ -10,7 +10,8 @@ An objective is a function of
 and returns its terms by name, (n,) each, in nats. The loss of a token is the sum of its terms, `kl` times `kl_weight`.
 
 Your own function has the same form. It is named in the recipe as `d2e.objective=module:function`, the module installed
-or in the folder where training starts, and gets the views in `d2e.own_views`. `examples/objectives.py` has some.
+or in the folder where training starts, and gets the views in `d2e.own_views`. Options of its own are keyword arguments
+after these, set by `module:function:KEY=VALUE,…`. `examples/objectives.py` has some.
 
 Legend: z_o, z_im, z_r logits of the original, imagined and refined view, p their softmax, y the answer token,
 CE(z) = −log softmax(z)[y], λ `kl_weight`.
@@ -18,9 +19,7 @@ CE(z) = −log softmax(z)[y], λ `kl_weight`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Self
@@ -30,15 +29,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from d2e_sft.config.functions import load_function
-from d2e_sft.config.objectives import View, is_own
+from d2e_sft.config.functions import load_function, load_with_options
+from d2e_sft.config.objectives import ARGUMENTS, View, function_name, is_own
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.util.errors import UserError
 
 Logits = Mapping[View, Tensor]
 ObjectiveFunction = Callable[[Logits, Tensor, Tensor, D2ESection], dict[str, Tensor]]
 Project = Callable[[Tensor], Tensor]  # a head, hidden states (n, H) → logits (n, V)
-_ARGUMENTS = ("logits", "targets", "content", "options")
 _LOGGED = {  # names that a term may not have
     *("loss", "correct", "plain_correct", "imagined_correct", "mean_token_accuracy", "plain_accuracy", "bias_share"),
     *("kl_rows", "skipped_steps", "alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch"),
@@ -183,23 +181,14 @@ def function_of(d2e: D2ESection) -> ObjectiveFunction:
 
 @cache
 def _own(name: str) -> ObjectiveFunction:
-    function = load_function(name, "objective")
+    function, called = load_function(function_name(name), "objective"), function_name(name).rpartition(":")[2]
     if isinstance(function, (type, torch.nn.Module)):
         raise UserError(
             f"d2e.objective={name}: is a {'class' if isinstance(function, type) else 'torch module'}; expected a "
             "function, as only the model's parameters are optimised, saved and resumed",
-            f"write def {name.rpartition(':')[2].lower()}({', '.join(_ARGUMENTS)}); the model holds what is trained",
+            f"write def {called.lower()}({', '.join(ARGUMENTS)}); the model holds what is trained",
         )
-    with suppress(ValueError):  # a signature that Python does not know
-        takes = inspect.signature(function)
-        try:
-            takes.bind(*_ARGUMENTS)
-        except TypeError:
-            raise UserError(
-                f"d2e.objective={name}: takes {takes}; expected four arguments, ({', '.join(_ARGUMENTS)})",
-                f"write def {name.rpartition(':')[2]}({', '.join(_ARGUMENTS)})",
-            ) from None
-    return partial(_checked, name, function)
+    return partial(_checked, name, load_with_options("objective", name, ARGUMENTS))
 
 
 def _checked(

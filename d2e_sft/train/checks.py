@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from d2e_sft.config.functions import load_function
-from d2e_sft.config.objectives import BASE, is_own
+from d2e_sft.config.functions import load_with_options
+from d2e_sft.config.objectives import ARGUMENTS, BASE, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.config.sections import TrainSection, fitting_micro_batch
 from d2e_sft.data.foreign import refuse_foreign
@@ -162,7 +162,7 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
         except UserError as error:
             raise UserError(f"d2e.prefer_reference={recipe.d2e.other_model}: {error.message}", error.remedy) from None
     if is_own(recipe.d2e.objective):
-        load_function(recipe.d2e.objective, "objective")
+        load_with_options("objective", recipe.d2e.objective, ARGUMENTS)
     check_optimizer(recipe.train.optim)
     accumulation_steps(recipe, processes)
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
 from d2e_sft.config.functions import code_of
-from d2e_sft.config.objectives import is_own
+from d2e_sft.config.objectives import function_name, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
@@ -84,7 +84,7 @@ def record_data(recipe: Recipe, samples: int, tokens_sha256: str, *, processes: 
         tokens_sha256=tokens_sha256,
         processes=processes,
         versions=versions,
-        objective_sha256=code_of(objective, "objective") if is_own(objective) else None,
+        objective_sha256=code_of(function_name(objective), "objective") if is_own(objective) else None,
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any, get_args
 
 import click
 
+from d2e_sft.model.storage.folder import warn_of_other_weights
 from d2e_sft.util.files import PICTURES, check_ending, write_json, write_whole
-from eval.compare.decoding import decoding_of_runs, warn_of_other_weights
+from eval.compare.decoding import decoding_of_runs
 from eval.compare.figures import Part
 from eval.compare.runs import MeasuredRun, ScoredRun, load_results, only_subset, reference_first
 
@@ -34,7 +35,8 @@ def load_compared(
         loaded = reference_first(load_results(runs, bench), reference)
     if strict:
         decoding_of_runs(loaded).refuse()
-    warn_of_other_weights(loaded)
+    for run in loaded:
+        warn_of_other_weights(run.folder, run.model)
     return loaded
 
 

@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 import click
 
+from d2e_sft.model.storage.folder import warn_of_other_weights
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
-from eval.compare.decoding import decoding_of_runs, warn_of_other_weights
+from eval.compare.decoding import decoding_of_runs
 from eval.compare.paper import ENDINGS, read_table
 from eval.compare.paper_layouts import Layout
 from eval.compare.published import PAPERS, PIPER, published_tables
@@ -85,12 +86,15 @@ def table(
     elif layout is None and (measured := _measured(runs, bench)) is not None:
         if strict:
             decoding_of_runs(measured).refuse()
-        warn_of_other_weights(measured)
+        for run in measured:
+            warn_of_other_weights(run.folder, run.model)
         text = _measures_as(measured, form, published=against is not None)
     else:
         paper_table = read_table(runs, layout, bench, against)
         if strict:
             paper_table.decoding.refuse()
+        for row in paper_table.rows:
+            warn_of_other_weights(row.run / "eval" / row.bench, row.scores.model)
         text = paper_table.render(form)
     if out is None:
         click.echo(text, nl=False)

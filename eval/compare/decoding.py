@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.decoding import describe
-from d2e_sft.model.storage.folder import is_on_disk, model_identity
 from d2e_sft.model.storage.seal import SEAL_FILE, read_seal
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import warn
 from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.run.journal import WITHOUT_CONTEXT, PassFiles, read_record
 from eval.score.scores import RunScores
@@ -95,15 +93,6 @@ def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDiffere
             differs = {key: values for key, values in group.differs.items() if key != "bench"}  # samples of their own
             result = DecodingDifferences({**result.differs, **differs}, [*result.unknown, *group.unknown])
     return result
-
-
-def warn_of_other_weights(runs: Sequence[ScoredRun | MeasuredRun]) -> None:
-    """Warn of runs that were trained further since they were scored, where their weights are on this disk."""
-    for run in runs:
-        model, record = str(_content(run.scores).get("model", "")), _record(run.folder)
-        sealed = record is not None and (Path(model) / SEAL_FILE).is_file() and is_on_disk(model)
-        if record and sealed and model_identity(model) != record["fingerprint"].get("model"):
-            warn(f"{run.folder}: scores of other weights than {model} has now; add --overwrite to its d2e eval")
 
 
 def _content(scores: RunScores | Mapping[str, Any]) -> Mapping[str, Any]:

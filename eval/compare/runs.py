@@ -62,6 +62,10 @@ class ScoredRun(RunResult):
     scores: RunScores
     predictions: dict[SampleKey, Prediction]
 
+    @property
+    def model(self) -> str:
+        return self.scores.model
+
 
 @dataclass(frozen=True)
 class MeasuredRun(RunResult):
@@ -70,6 +74,10 @@ class MeasuredRun(RunResult):
     bench: str
     measures: Sequence[Measure]
     scores: dict[str, Any]
+
+    @property
+    def model(self) -> str:
+        return str(self.scores.get("model", ""))
 
 
 def load_results(paths: Sequence[Path], bench: str | None = None) -> Sequence[ScoredRun | MeasuredRun]:

@@ -71,7 +71,7 @@ def test_the_objectives_are_their_formulas(monkeypatch: pytest.MonkeyPatch) -> N
     plain = FUNCTIONS["d2e"]({view: z for view, z in logits.items() if view != "imagined"}, targets, content, d2e)  # type: ignore[arg-type,misc]
     assert logits["original"].argmax(-1).eq(logits["imagined"].argmax(-1)).tolist() == [True] * 3 + [False] * 3
     scores = named_decoder("examples.decoders:contrast:weight=0.5")(logits["original"], logits["imagined"])
-    torch.testing.assert_close(terms("contrast"), {"ce": nats(scores.softmax(-1))})  # as it is decoded
+    torch.testing.assert_close(terms("contrast:weight=0.5"), {"ce": nats(scores.softmax(-1))})  # as it is decoded
     for name, found in terms("weighted").items():
         torch.testing.assert_close(found, torch.cat([plain[name][:3], subtracted[name][3:]]))
 

@@ -10,6 +10,7 @@ from d2e_sft.config.recipe import recipe_file_of
 from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder, is_builtin_here, portable_name
 from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, file_sums, read_seal, weight_sums
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
+from d2e_sft.util.terminal import warn
 
 ADAPTER_CONFIG = "adapter_config.json"
 _CONFIGS = ("config.json", ADAPTER_CONFIG)
@@ -170,6 +171,19 @@ def model_identity(name: str) -> str:
     load_tokenizer(source)  # raises a clear error if there is no such model
     commit = getattr(AutoConfig.from_pretrained(source, trust_remote_code=False), "_commit_hash", None)
     return f"{source}@{commit or 'unknown'}"
+
+
+def warn_of_other_weights(results: Path, model: str) -> None:
+    """Warn if a model on this disk was trained further since the results of `d2e eval` in a folder."""
+    record = next(iter(sorted(results.glob("*.decoding.json"))), None)
+    if record is None or not (Path(model) / SEAL_FILE).is_file() or not is_on_disk(model):
+        return
+    try:
+        scored = json.loads(record.read_text(encoding="utf-8"))["fingerprint"]["model"]
+    except (OSError, ValueError, KeyError, TypeError):  # damaged, which a comparison refuses
+        return
+    if scored != model_identity(model):
+        warn(f"{results}: scores of other weights than {model} has now; add --overwrite to its d2e eval")
 
 
 def folder_digest(folder: Path) -> str:

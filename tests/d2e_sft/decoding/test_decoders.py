@@ -151,16 +151,22 @@ def test_a_batch_decodes_the_tokens_of_a_naive_loop(text: str, kind: str) -> Non
 OWN = """
 import torch
 
-def halved(original, imagined, options):
-    return original - options["share"] * imagined
+def halved(original, imagined, *, share, weight=1.0):
+    return original - share * weight * imagined
 
-def flat(original, imagined, options):
+def failing(original, imagined):
+    return original - gone * imagined
+
+def former(original, imagined, options):
+    return original
+
+def flat(original, imagined):
     return original.sum(-1)
 
-def nothing(original, imagined, options):
+def nothing(original, imagined):
     return None
 
-def not_numbers(original, imagined, options):
+def not_numbers(original, imagined):
     return original.double() * float("nan")
 """
 
@@ -181,13 +187,33 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("flat", r"returned shape \(1,\); expected a tensor of shape \(1, \d+\)"),
         ("nothing", "returned NoneType; expected a tensor"),
         ("not_numbers", r"returned shape \(1, \d+\); expected .*without NaN"),
-        ("halved", r"failed on logits of shape \(1, \d+\) with the options \{\} \(KeyError: 'share'\)"),
+        ("failing", r"failed on logits of shape \(1, \d+\) with the options \{\} \(NameError: name 'gone' "),
     ],
 )
 def test_a_function_of_ones_own_that_gives_no_scores_is_told_what_it_did(own: str, function: str, said: str) -> None:
     decoding = DecodingConfig(decoder=f"{own}:{function}")
     with pytest.raises(UserError, match=f"decoder {own}:{function}: {said}"):
         generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], decoding, stop_ids=[])
+
+
+def test_options_of_ones_own_decoder_are_its_keyword_arguments(own: str) -> None:
+    original, imagined = torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 4.0]])
+    assert named_decoder(f"{own}:halved:share=0.5")(original, imagined).tolist() == [[0.0, 0.0]]
+    assert named_decoder(f"{own}:halved:share=1,weight=2")(original, imagined).tolist() == [[-3.0, -6.0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("halved:shre=0.3", r"has no option 'shre'; it has share, weight \[1\]\. Did you mean 'share'\?"),
+        ("halved:weight=2", r"takes .*: missing a required .*'share'; expected \(original, imagined\), then options"),
+        ("flat:share=1", "has no option 'share'; it has none"),
+        ("former", r"takes .*: missing a required argument: 'options'"),
+    ],
+)
+def test_other_options_of_ones_own_decoder_are_refused_before_it_decodes(own: str, options: str, said: str) -> None:
+    with pytest.raises(UserError, match=f"decoder '{own}:{options}': {'.*' if 'has' in said[:3] else ''}{said}"):
+        named_decoder(f"{own}:{options}")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

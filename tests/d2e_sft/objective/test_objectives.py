@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from d2e_sft.train.dry_run.report import Where, dry_run
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
+from tests.command import refusal_of
 from tests.factories import make_world, write_recipe
 from tests.naive import assert_equal_to_naive, gradients_of
 from tests.naive_pairs import CONFIGS, SGD, changed, naive, pair_rows, step
@@ -111,8 +113,8 @@ SUBTRACTING = """
 import torch
 import torch.nn.functional as F
 
-def loss(logits, targets, content, options):
-    subtracted = logits["original"] - options.alpha * logits["imagined"]
+def loss(logits, targets, content, options, *, times=1):
+    subtracted = logits["original"] - times * options.alpha * logits["imagined"]
     return {"ce": F.cross_entropy(subtracted, targets, reduction="none")}
 """
 
@@ -170,6 +172,25 @@ def test_a_step_by_it_equals_the_same_objective_by_name(module: Any) -> None:
     assert_equal_to_naive(tiny_model("llama", seed=3), own, "auto", formula=named)
 
 
+def test_its_options_are_numbers_in_its_name(module: Any) -> None:
+    own = D2ESection(objective=f"{module(SUBTRACTING)}:loss:times=2", debias=True, alpha=0.25)
+    assert_equal_to_naive(tiny_model("llama", seed=3), own, "auto", formula=D2ESection(distill=False, alpha=0.5))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("tmes=2", r"has no option 'tmes'; it has times \[1\]\. Did you mean 'times'\?"),
+        ("times=two", "times=two: out of range; expected a finite number, 0 or more"),
+    ],
+)
+def test_other_options_are_refused_before_training(module: Any, tmp_path: Path, options: str, said: str) -> None:
+    world = make_world(tmp_path / "world", train=4, bench=1)
+    recipe = write_recipe(world, tmp_path / "run")
+    refused = refusal_of("train", recipe, f"d2e.objective={module(SUBTRACTING)}:loss:{options}")
+    assert re.search(said, " ".join(refused.split()))
+
+
 def test_a_dry_run_estimates_the_memory_of_it(module: Any, tmp_path: Path) -> None:
     world, shown = make_world(tmp_path / "world", train=4, bench=1), list[str]()
     recipe = write_recipe(world, tmp_path / "run", f"d2e.objective={module(SUBTRACTING)}:loss")
@@ -180,10 +201,14 @@ def test_a_dry_run_estimates_the_memory_of_it(module: Any, tmp_path: Path) -> No
 def test_a_run_is_not_resumed_with_an_edited_objective(module: Any, tmp_path: Path) -> None:
     name = module(SUBTRACTING)
     world = make_world(tmp_path / "world", train=4, bench=1)
-    keys = (f"d2e.objective={name}:loss", "d2e.debias=true", "train.max_steps=2", "train.save_steps=1")
-    recipe = load_recipe(write_recipe(world, tmp_path / "run", *keys))
+    keys = (f"d2e.objective={name}:loss:times=0.5", "d2e.debias=true", "train.max_steps=2", "train.save_steps=1")
+    recipe_file = write_recipe(world, tmp_path / "run", *keys)
+    recipe = load_recipe(recipe_file)
     train_recipe(recipe)
     train_recipe(recipe, resume=True)
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").d2e.objective == f"{name}:loss:times=0.5"
+    with pytest.raises(UserError, match=r"d2e\.objective"):
+        train_recipe(load_recipe(recipe_file, [f"d2e.objective={name}:loss:times=1"]), resume=True)
     (tmp_path / f"{name}.py").write_text(f"{SUBTRACTING}# edited")
     with pytest.raises(UserError, match="its file changed"):
         train_recipe(recipe, resume=True)

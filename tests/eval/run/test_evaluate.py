@@ -51,7 +51,7 @@ def test_answers_of_an_edited_decoder_are_not_taken_for_its_own(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     file = tmp_path / "own_decoder.py"
-    file.write_text("def half(original, imagined, options):\n    return original - 0.5 * imagined\n")
+    file.write_text("def half(original, imagined):\n    return original - 0.5 * imagined\n")
     arguments = ("--bench", world / "bench", "--out", tmp_path / "run", *QUICK, "--decoder", "own_decoder:half")
     assert d2e("eval", world / "model", *arguments) == 0
     assert "decoded before" in call("eval", world / "model", *arguments).err

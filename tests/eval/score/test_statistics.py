@@ -255,7 +255,8 @@ def test_of_a_share_it_is_the_sign_flip_test_and_the_bootstrap_of_a_mean() -> No
     assert found.p_value == pytest.approx(known.p_value, abs=0.02)
     plain, own = bootstrap_average([one]), bootstrap_counts("share", counts[0])
     assert (own.mean, own.low, own.high) == (plain.mean, plain.low, plain.high)
-    known, found = bootstrap_average([other * 0.5]), bootstrap_counts("share", np.stack([other, 2 * np.ones(60)], axis=1))
+    doubled = np.stack([other, 2 * np.ones(60)], axis=1)
+    known, found = bootstrap_average([other * 0.5]), bootstrap_counts("share", doubled)
     assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=0.02), "totals of 2 do not matter"
 
 
