@@ -64,7 +64,7 @@ def test_evaluate_compare_and_report(world: Path, trained: Path, tmp_path: Path)
     assert "other weights" not in call("compare", base, further).err
     with (further / "tokenizer_config.json").open("a") as file:
         file.write("\n")
-    outward = (["compare", base, further], ["table", further], ["export", further, tmp_path / "sent"])
+    outward = (["compare", base, further], ["export", further, tmp_path / "sent"])
     for command in (*outward, ["push", further, "me/further", "--dry-run"]):
         assert "scores of other weights than" in " ".join(call(*command).err.split()), command[0]
     assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
