@@ -11,6 +11,9 @@ If the asked thing ends at its habitual place (`aligned`), the rival ends at ano
 rival ends at the asked thing's habitual place. All other places are drawn in the same way for all things, backwards
 from the end. So the stories of both subsets have one distribution, apart from the names of asked thing and rival. The
 places, their number and order, and the number of moves do not reveal the subset.
+
+With `ask=order` the same stories are asked whether a thing was at one place before it was at another. Each thing has a
+habitual answer, yes or no. The subset decides only in which order the question names the two places.
 """
 
 import itertools
@@ -29,6 +32,7 @@ from data_builders.raw.source import MOST_SAMPLES, SPLITS, Job, SourceOptions, S
 _WORDS = load_package_yaml(Path(__file__).with_name("words.yaml"))
 THINGS, PLACES, PEOPLE = (tuple[str, ...](_WORDS[name].split()) for name in ("things", "places", "people"))
 KNOWN_HABITS: dict[str, str] = _WORDS["known_habits"]
+ORDERS = ("yes", "no")
 _PATIENCE = 2_000  # repeated stories in a row before the generator gives up
 
 
@@ -36,6 +40,8 @@ class HabitOptions(SourceOptions):
     """Options of the generator; on the command line `habit.NAME=VALUE`.
 
     Attributes:
+        ask: `place`, where a thing is now, or `order`, which of two of its places came first. Rows of `order` are
+            answered by yes or no and cannot be swapped.
         things: Number of things in questions.
         places: Number of their possible places.
         strength: Share of the training samples in which the thing in question ends at its habitual place.
@@ -48,6 +54,7 @@ class HabitOptions(SourceOptions):
         seed: Overrides the build's seed.
     """
 
+    ask: Literal["place", "order"] = "place"
     things: int = Field(6, ge=2)
     places: int = Field(10, ge=2)
     things_per_story: int = Field(4, ge=2)
@@ -80,6 +87,11 @@ class HabitOptions(SourceOptions):
             )
         if (self.train_unanswerable or self.test_unanswerable) and not self.moves:
             raise ValueError("train_unanswerable, test_unanswerable: expected 0 if moves is 0")
+        if self.ask == "order":
+            if self.train_unanswerable or self.test_unanswerable or self.test_irrelevant or self.prior != "new":
+                raise ValueError("ask=order: expected no unanswerable and irrelevant samples, and prior=new")
+            if not self.moves:
+                raise ValueError("ask=order: got moves 0; expected at least 1, so that a thing has two places")
         if not any(self.wanted(split) for split in SPLITS):
             raise ValueError("train_samples, dev_samples and test_samples are all 0; expected a sample to draw")
         return self
@@ -102,7 +114,7 @@ class HabitOptions(SourceOptions):
 
 
 class World(NamedTuple):
-    """The places of a world, and the habitual place of each of its things."""
+    """The places of a world, and the habitual answer of each of its things: a place, or yes or no with `ask=order`."""
 
     places: tuple[str, ...]
     habits: Mapping[str, str]
@@ -160,7 +172,8 @@ def _draw_world(options: HabitOptions, rng: random.Random) -> World:
     else:
         places = rng.sample(PLACES, options.places)
         things = rng.sample(THINGS, options.things)
-    return World(tuple(places), dict(zip(things, places, strict=False)))
+    answers = itertools.cycle(ORDERS) if options.ask == "order" else places
+    return World(tuple(places), dict(zip(things, answers, strict=False)))
 
 
 def _samples(
@@ -168,12 +181,15 @@ def _samples(
 ) -> Iterator[EventSample]:
     """One sample for each wanted subset, in random order; each thing is asked for equally often in each subset."""
     options: HabitOptions = job.options
+    draw = draw_order if options.ask == "order" else draw_story
     turns = itertools.cycle(rng.sample(list(world.habits), len(world.habits)))
     questions = [(next(turns), subset) for subset in subsets]
     rng.shuffle(questions)
     for number, (thing, subset) in enumerate(questions):
         for _ in range(_PATIENCE):
-            story, place = draw_story(world, thing, subset, rng, things=options.things_per_story, moves=options.moves)
+            story, question, answer = draw(
+                world, thing, subset, rng, things=options.things_per_story, moves=options.moves
+            )
             if story.events not in seen:
                 break
         else:
@@ -193,8 +209,8 @@ def _samples(
             format="qa",
             context=story.about(),
             refined_context=story.about(thing),
-            question=f"Where is the {thing} now?",
-            answers=answers.get(subset, [str(place)]),
+            question=question,
+            answers=answers.get(subset, [str(answer)]),
             subset=subset,
             habit=[habit],
             meta={"thing": thing, "numops": numops, "moves": len(story.moves), "licence": job.source.licence},
@@ -203,8 +219,8 @@ def _samples(
 
 def draw_story(
     world: World, subject: str, subset: Subset, rng: random.Random, *, things: int, moves: int
-) -> tuple[Story, str | None]:
-    """Draw a story for a question about a thing; return it with the thing's last place (None if it is unknown).
+) -> tuple[Story, str, str | None]:
+    """Draw a story for the question where a thing is; return story, question and last place (None if it is unknown).
 
     Args:
         subset: `aligned`, `conflict`, `irrelevant` (the story is about other things) or `unanswerable` (in the end the
@@ -212,21 +228,42 @@ def draw_story(
         things: The number of things in the story, at least 2.
         moves: The number of moves, at least 1 for `unanswerable`.
     """
+    question = f"Where is the {subject} now?"
     strangers = [thing for thing in world.habits if thing != subject]
     if subset == "irrelevant":
-        return _draw(world, rng.sample(strangers, things), {}, moves, rng), None
+        return _draw(world, rng.sample(strangers, things), {}, moves, rng), question, None
     companions = rng.sample(strangers, things - 1)
     rival, habitual = rng.choice(companions), world.habits[subject]
     elsewhere = rng.choice([place for place in world.places if place != habitual])
     ends = {subject: habitual, rival: elsewhere} if subset == "aligned" else {subject: elsewhere, rival: habitual}
     story = _draw(world, [subject, *companions], ends, moves, rng)
     if subset != "unanswerable":
-        return story, ends[subject]
+        return story, question, ends[subject]
     while not (places := [number for number, move in enumerate(story.moves) if move.thing == subject]):
         story = _draw(world, [subject, *companions], ends, moves, rng)
     changed = list(story.moves)
     changed[places[-1]] = changed[places[-1]]._replace(place=None)
-    return Story(story.start, tuple(changed)), None
+    return Story(story.start, tuple(changed)), question, None
+
+
+def draw_order(
+    world: World, subject: str, subset: Subset, rng: random.Random, *, things: int, moves: int
+) -> tuple[Story, str, str]:
+    """Draw a story, and whether the asked thing was at one of its places before another; return question and answer.
+
+    The story does not depend on the subset. The thing is at each of the two places once.
+    """
+    strangers = [thing for thing in world.habits if thing != subject]
+    visits: list[str] = []
+    while len(visits) < 2:
+        story = _draw(world, [subject, *rng.sample(strangers, things - 1)], {}, moves, rng)
+        places = [str(place) for thing, place in story.events if thing == subject]
+        visits = [place for place in places if places.count(place) == 1]
+    first, second = sorted(rng.sample(range(len(visits)), 2))
+    habit = world.habits[subject]
+    answer = habit if subset == "aligned" else next(order for order in ORDERS if order != habit)
+    before, after = (first, second) if answer == "yes" else (second, first)
+    return story, f"Was the {subject} in the {visits[before]} before it was in the {visits[after]}?", answer
 
 
 def _draw(world: World, things: Sequence[str], ends: Mapping[str, str], moves: int, rng: random.Random) -> Story:

@@ -23,7 +23,9 @@ DRAWS = 3_000
 
 
 def _draw(subset: Subset, number: int, things: int = 3, moves: int = 4) -> tuple[Story, str | None]:
-    return draw_story(WORLD, "key", subset, random.Random(f"{subset}/{number}"), things=things, moves=moves)
+    rng = random.Random(f"{subset}/{number}")
+    story, _, place = draw_story(WORLD, "key", subset, rng, things=things, moves=moves)
+    return story, place
 
 
 @pytest.mark.parametrize("subset", ["aligned", "conflict", "irrelevant", "unanswerable"])
@@ -169,6 +171,28 @@ def test_short_stories_dev_rows_and_unanswerable_rows(tmp_path: Path) -> None:
             assert (sample.refined_context or "").endswith(f" takes the {thing} away.")
     splits = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["datasets"]["habit"]["splits"]
     assert splits["train"]["rows_by_subset"] == counts["train"]
+
+
+def test_in_questions_of_order_only_reading_tells_the_answer(tmp_path: Path) -> None:
+    found = build_splits(
+        tmp_path, "habit", "ask=order", "strength=0.9", "things_per_story=2", "moves=2", "train_samples=200",
+        "test_samples=150",
+    )  # fmt: skip
+    learnt = {sample.meta["thing"]: sample.habit[0] for sample in found["train"]}
+    assert set(learnt.values()) == {"yes", "no"}
+    assert Counter(sample.subset for sample in found["train"]) == {"aligned": 180, "conflict": 20}
+    first_named: dict[str, list[bool]] = {"aligned": [], "conflict": []}
+    for sample in (*found["train"], *found["test"]):
+        asked = re.fullmatch(r"Was the (\w+) in the (\w+) before it was in the (\w+)\?", sample.question)
+        visited = _places(sample.refined_context, asked[1])
+        assert all(visited.count(place) == 1 for place in asked.groups()[1:])
+        order = "yes" if visited.index(asked[2]) < visited.index(asked[3]) else "no"
+        assert sample.answers == [order]
+        assert (order == learnt[asked[1]]) == (sample.subset == "aligned")
+        assert sample.habit == [learnt[asked[1]]]
+        if sample.split == "test":
+            first_named[str(sample.subset)].append(sample.context.count(asked[2]) > sample.context.count(asked[3]))
+    assert abs(mean(first_named["aligned"]) - mean(first_named["conflict"])) < 0.15, "nor do the counts of the places"
 
 
 def test_a_habit_that_pretrained_models_have(tmp_path: Path) -> None:
