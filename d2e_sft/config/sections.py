@@ -118,8 +118,9 @@ class DataSection(RecipeSection):
     form: Literal["chat", "completion"] = "chat"
     """Prompts by the model's chat template, or as one text that is continued: for base models without a template."""
     end_of_turn: Literal["token", "template"] = "token"
-    """What ends a trained answer: the end-of-turn token, or all that the chat template writes after an answer, as in
-    TRL (for ChatML a line break too, which is never generated)."""
+    """What ends a trained answer: the end-of-turn token, or all that the chat template writes after an answer.
+
+    `template` is TRL's way. For ChatML it trains a line break too, which is never generated."""
     without_context: bool = False
     """Leave the contexts out, as `d2e eval --without-context` does: the baseline that sees questions only (`sft`)."""
     max_samples: int | None = Field(default=None, ge=1)

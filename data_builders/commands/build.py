@@ -134,8 +134,8 @@ _share_option = partial(click.option, metavar="SHARE", type=Number(0, 1), defaul
 @click.option(
     "--refine",
     type=click.Choice(get_args(RefinerOptions.model_fields["by"].annotation)),
-    help="Who refines training contexts: rules, the likelihood of the answer by a model, with and without each "
-    "clause, or another model than --judge, which then only filters: local, or openai at the judge's endpoint. "
+    help="Who refines training contexts: rules; likelihood of the answer, with and without each clause; or a model: "
+    "local, or openai at the judge's endpoint. The --judge then only filters. "
     "[default: the judge, or rules]",
 )
 @click.option("--refine-model", metavar="NAME", help="For --refine: a folder, a Hub name, builtin:… or an endpoint's.")

@@ -26,8 +26,8 @@ WITHOUT_CONTEXT = "without_context"  # the decoder of rows that were answered wi
 def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides: Mapping[str, str]) -> list[Row]:
     """Return a row for each evaluation and decoder of a training, from its log; none without a probe.
 
-    Rows have the `values`, `decoder`, `samples` and `step` so far, `aligned` and `conflict` as shares, further
-    datasets' as `conflict_DATASET`, `n` (the size of a subset), and the compute of training so far: `seconds`,
+    Rows have the `values`, `decoder`, `samples` and `step` so far. `aligned` and `conflict` are shares, also as
+    `conflict_DATASET` for further datasets; `n` is the size of a subset. The compute of training so far is `seconds`,
     `cpu_seconds` (which depends little on other work on the machine) and `tokens` of all views.
     """
     rows = list[Row]()
