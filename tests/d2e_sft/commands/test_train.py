@@ -132,7 +132,7 @@ def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_th
     assert [line[line.index("--method") + 1] for line in trainings] == ["sft-lora", "d2e-lora", "sft-lora"]
     assert len({line[line.index("--model") + 1] for line in trainings}) == 1
     of = {key: [w.partition("=")[2] for line in trainings for w in line if w.startswith(f"{key}=")] for key in KEYS}
-    assert of["train.output_dir"] == ["out/sft", "out/d2e", "out/sft-swapped"]
+    assert of["train.output_dir"] == ["out/sft", "out/d2e-balanced", "out/sft-swapped"]
     assert of["data.train"] == [f"out/{data}/train.parquet" for data in ("habit", "habit", "habit-swapped")]
     built = {line[line.index("--out") + 1] for line in words if line[:2] == ["data", "build"]}
     assert {str(Path(file).parent) for file in of["data.train"]} == built
@@ -141,7 +141,7 @@ def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_th
     assert {line[line.index("--bench") + 1] for line in scored} == {"out/habit"}
     for verb in ("compare", "report"):
         (line,) = (line for line in words if line[0] == verb)
-        assert line[1:5] == ["out/sft", "out/d2e", "out/sft-swapped", "out/base"]
+        assert line[1:5] == ["out/sft", "out/d2e-balanced", "out/sft-swapped", "out/base"]
 
 
 def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
