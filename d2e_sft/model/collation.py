@@ -36,8 +36,8 @@ class Collator:
 
     Every batch has `labels` (B, A) filled with −100 and `answer_index` (views, N) into the flattened rows. It also has
     `view_tokens` (without sharing or padding), `kl_rows` (samples whose refined view differs from the original) and,
-    if rows have it, `content` (B, A). A packed batch has `input_ids` (1, T) and the row's `forest`. A padded one has `samples` and,
-    view by view, rows (R, L): `input_ids`, `attention_mask`, and `position_ids` or `decoder_input_ids`.
+    if rows have it, `content` (B, A). A packed batch has `input_ids` (1, T) and the row's `forest`. A padded one has
+    `samples` and, view by view, rows (R, L): `input_ids`, `attention_mask`, and `position_ids` or `decoder_input_ids`.
 
     With `prefers` a rejected answer is one more sample, which branches off the prompt of its own sample. The batch
     then has also `rejected` (labels of these), `owner` (the sample of each), and `reference` if rows have it.
