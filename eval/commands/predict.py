@@ -77,8 +77,8 @@ def predict(
     FILE is CSV, TSV, JSONL, JSON or Parquet with the columns context and question, and optionally options, format,
     relation and id; or a description of own data (YAML). For other column names see --mapping. OUT has the same rows
     in the same order. Its columns are id (by default the line), question, answer, output (of the model), and read: how
-    the answer was extracted (strict, lenient or none). Every answer is kept at once in OUT.decoding: after a kill the same command
-    resumes.
+    the answer was extracted (strict, lenient or none). Every answer is kept at once in OUT.decoding: after a kill the
+    same command resumes.
 
     \b
     Examples:

@@ -79,8 +79,8 @@ def tag(
     Answers of a model are kept by model and question: a killed call resumes, and no question is asked twice.
 
     With --by questions no model is asked. The habit is what the questions of the training rows predict. Of options
-    it is the likeliest by the classifier of `d2e data diagnose`, of free text the answer of the most similar questions.
-    No row is tagged by itself or by rows with its context. Needs scikit-learn: pip install 'd2e-sft[stats]'.
+    it is the likeliest by the classifier of `d2e data diagnose`, of free text the most similar questions' answer. No
+    row is tagged by itself or by rows with its context. Needs scikit-learn: pip install 'd2e-sft[stats]'.
 
     \b
     Examples:
