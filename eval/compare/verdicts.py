@@ -21,6 +21,7 @@ from eval.score.statistics import Difference
 
 COMPARED = ("conflict", "aligned")  # what a verdict is about
 MORE, LESS = "uses the context more", "uses the context less"
+HIGHER = "conflict higher, aligned not decided"
 SAME, OPEN = "no difference", "not decided"
 _SENTENCES = {  # a verdict → its sentence about a run and the first one
     MORE: "{run} uses the context more than {first}",
@@ -28,8 +29,8 @@ _SENTENCES = {  # a verdict → its sentence about a run and the first one
     SAME: "{run} and {first} do not differ",
     OPEN: "{run} against {first} is not decided",
     "conflict higher, aligned lower": "{run} is better than {first} on conflict rows and worse on aligned rows",
-    "conflict higher, aligned not decided": "{run} is better than {first} on conflict rows, aligned rows are open",
-    "aligned lower, conflict not decided": "{run} is worse than {first} on aligned rows, conflict rows are open",
+    HIGHER: "{run} is better than {first} on conflict rows, aligned rows are undecided",
+    "aligned lower, conflict not decided": "{run} is worse than {first} on aligned rows, conflict rows are undecided",
 }
 MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still use the context more
 
@@ -143,8 +144,8 @@ def subset_verdicts(comparison: Comparison) -> dict[str, str]:
 
 
 def _decided(changes: dict[str, Difference]) -> float:
-    """Return the difference on conflict rows if a run uses the context more or less, otherwise 0."""
-    return changes["conflict"].mean if subset_verdict(changes) in (MORE, LESS) else 0.0
+    """Return the difference on conflict rows if it is decided and aligned rows were not found to be worse, else 0."""
+    return changes["conflict"].mean if subset_verdict(changes) in (MORE, HIGHER, LESS) else 0.0
 
 
 def leader(comparison: Comparison) -> int | None:
@@ -177,4 +178,4 @@ def subset_verdict(changes: dict[str, Difference]) -> str:
         return LESS
     if aligned is None or aligned.low >= -MARGIN:
         return MORE
-    return "conflict higher, aligned lower" if aligned_lower else "conflict higher, aligned not decided"
+    return "conflict higher, aligned lower" if aligned_lower else HIGHER

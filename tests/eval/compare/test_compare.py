@@ -12,7 +12,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import Block, Comparison, compare_runs
 from eval.compare.runs import load_runs
-from eval.compare.verdicts import subset_changes, subset_verdict
+from eval.compare.verdicts import leader, subset_changes, subset_verdict, subset_verdicts
 from eval.score.frame import AVERAGE
 from eval.score.predictions import Prediction
 from eval.score.statistics import Difference, paired_average
@@ -219,6 +219,13 @@ KEPT, EQUAL = (0.01, -0.02, 0.04, 0.7), (0.0, -0.02, 0.02, 1.0)
 def test_a_verdict_follows_from_both_changes(conflict: Values, aligned: Values | None, verdict: str) -> None:
     given = {"conflict": conflict, "aligned": aligned}
     assert subset_verdict({n: Difference(*own, adjusted_p=own[3]) for n, own in given.items() if own}) == verdict
+
+
+def test_the_largest_decided_gain_leads_even_if_aligned_rows_are_not_decided(tmp_path: Path) -> None:
+    rights = {"sft": (60, 20), "d2e": (59, 40), "swapped": (60, 60), "low": (60, 2), "worse": (20, 60)}
+    found = compared(tmp_path, **{name: habit_rows(*right, of=60) for name, right in rights.items()})
+    assert leader(found) == 2
+    assert list(subset_verdicts(found)) == ["swapped", "d2e", "low", "worse"]
 
 
 def test_of_few_samples_equal_answers_do_not_decide_that_there_is_no_difference(tmp_path: Path) -> None:
