@@ -39,7 +39,7 @@ _DRAWN = 8
 _LONGEST = 8  # words of an answer that is never too long
 _RECORD = ".decoding.json"
 
-Found = list[tuple[Prediction, float | None]]  # an answer and its confidence; None without a usable answer
+Guesses = list[tuple[Prediction, float | None]]  # an answer and its confidence; None without a usable answer
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ class ClosedBook:
             kept |= dict(zip(names, finished.answers, strict=True))
         return [kept[digest] for digest in digests]
 
-    def _by_probability(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+    def _by_probability(self, samples: Sequence[EventSample], wording: PromptSet) -> Guesses:
         choices = iter(self._of_options([sample for sample in samples if sample.candidates], wording))
         texts = iter(self._of_texts([sample for sample in samples if not sample.candidates], wording))
         return [next(choices if sample.candidates else texts) for sample in samples]
 
-    def _of_options(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+    def _of_options(self, samples: Sequence[EventSample], wording: PromptSet) -> Guesses:
         """The likeliest option, and its share of the probability above chance."""
-        predicted: Found = []
+        predicted: Guesses = []
         for sample, answer in zip(samples, self._ask(samples, wording, likelihood=True), strict=True):
             scores, chance = answer.scores or [], 1 / len(sample.candidates)
             best = max(logprob for logprob, _ in scores)
@@ -201,7 +201,7 @@ class ClosedBook:
             predicted.append((score_likelihoods(sample, scores, wording, "none"), confidence))
         return predicted
 
-    def _of_texts(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+    def _of_texts(self, samples: Sequence[EventSample], wording: PromptSet) -> Guesses:
         """The greedy answer, and the mean probability of its tokens."""
         outputs = self._ask(samples, wording)
         read = [_read(sample, answer.output, wording) for sample, answer in zip(samples, outputs, strict=True)]
@@ -209,16 +209,16 @@ class ClosedBook:
         with_answers = [
             samples[place].model_copy(update={"answers": [" ".join(read[place].answer)]}) for place in answered
         ]
-        predicted: Found = [(prediction, None) for prediction in read]
+        predicted: Guesses = [(prediction, None) for prediction in read]
         for place, answer in zip(answered, self._ask(with_answers, wording, likelihood=True), strict=True):
             [(logprob, tokens)] = answer.scores or []
             predicted[place] = (read[place], math.exp(logprob / tokens))
         return predicted
 
-    def _by_agreement(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+    def _by_agreement(self, samples: Sequence[EventSample], wording: PromptSet) -> Guesses:
         """The most frequent answer among several draws, and its share."""
         draws = [self._ask(samples, wording, temperature=_TEMPERATURE, seed=seed) for seed in range(self._draws)]
-        predicted: Found = []
+        predicted: Guesses = []
         for place, sample in enumerate(samples):
             read = [_read(sample, draw[place].output, wording) for draw in draws]
             counts = Counter(key for prediction in read if (key := _key(prediction)))

@@ -124,10 +124,10 @@ def score_schemata(procedure: Procedure, steps: Sequence[Schema], *, expanded: b
     return figures
 
 
-_Said = Sequence[Sequence[tuple[str, list[str]]]]  # at each step, entities with their attributes
+_StepEntities = Sequence[Sequence[tuple[str, list[str]]]]  # at each step, entities with their attributes
 
 
-def _precision(figures: Figures, clusters: ClusterNames, predicted: _Said, *, official: bool) -> None:
+def _precision(figures: Figures, clusters: ClusterNames, predicted: _StepEntities, *, official: bool) -> None:
     entities: list[Collection[str]] = [[entity for entity, _ in step] for step in predicted]
     pairs: list[Collection[tuple[str, str]]] = [
         [(entity, name) for entity, names in step for name in names] for step in predicted
@@ -153,7 +153,13 @@ def _precision(figures: Figures, clusters: ClusterNames, predicted: _Said, *, of
 
 
 def _global_recall(
-    figures: Figures, procedure: Procedure, clusters: ClusterNames, predicted: _Said, *, expanded: bool, official: bool
+    figures: Figures,
+    procedure: Procedure,
+    clusters: ClusterNames,
+    predicted: _StepEntities,
+    *,
+    expanded: bool,
+    official: bool,
 ) -> None:
     """Count the clusters that are named; officially those of attributes as written, and in each step."""
     groups: list[tuple[set[str], list[set[str]]]] = [
@@ -175,7 +181,7 @@ def _global_recall(
 
 
 def _local_recall(
-    figures: Figures, procedure: Procedure, clusters: ClusterNames, predicted: _Said, *, official: bool
+    figures: Figures, procedure: Procedure, clusters: ClusterNames, predicted: _StepEntities, *, official: bool
 ) -> None:
     entities, attributes = figures["entities_local"], figures["attributes_local"]
     for states in procedure.states:
