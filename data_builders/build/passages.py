@@ -43,10 +43,14 @@ _NO_PASSAGE = "no other context lacks the answers and a word of the question"
 
 @dataclass
 class Withheld:
-    """The numbers of rows of one dataset that became unanswerable, and of those refused among the ones tried."""
+    """The numbers of rows of one dataset that became unanswerable, and of those refused among the ones tried.
+
+    `refusing` counts the rows that refuse already.
+    """
 
     rows: int
     wanted: int
+    refusing: int = 0
     made: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
@@ -134,6 +138,12 @@ def put_passages(build: Build) -> None:
             counts = {name: withheld.describe() for name, withheld in done.items()}
             build.parts[option] = {"share": share, "datasets": counts}
             build.warnings += [
+                f"{name} {split}: {some.made:,} rows became unanswerable, and {some.refusing:,} refuse already: "
+                f"together {some.made + some.refusing:,} of {some.rows + some.made * (split == 'test'):,}"
+                for name, some in done.items()
+                if some.refusing and some.made
+            ]
+            build.warnings += [
                 f"{name} {split}: only {some.made:,} of {some.wanted:,} rows became unanswerable "
                 f"({reasons(some.refused)})"
                 for name, some in done.items()
@@ -149,7 +159,8 @@ def _withhold(
     rows: Sequence[EventSample], share: float, passages: Passages, distractors: int, chance: random.Random
 ) -> tuple[dict[str, list[str]], Withheld]:
     """Return id → passages instead of the context, for a share of the rows, drawn among those where it makes sense."""
-    withheld, instead = Withheld(len(rows), round(share * len(rows))), dict[str, list[str]]()
+    refusing = sum(not is_answerable(row) for row in rows)
+    withheld, instead = Withheld(len(rows), round(share * len(rows)), refusing), dict[str, list[str]]()
     order = chance.sample(rows, len(rows)) if withheld.wanted else []
     for row in Progress(order, desc="unanswerable rows", unit="row"):
         if withheld.made == withheld.wanted:

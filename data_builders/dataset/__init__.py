@@ -4,7 +4,7 @@ Rows are read as sets and described as in the manifest; others ask the manifest 
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.sample import EventSample, Split, read_samples
-from d2e_sft.util.answers import answer_key, look_alikes, option_key, visible_text
+from d2e_sft.util.answers import answer_key, look_alikes, normalise, option_key, visible_text
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
@@ -26,6 +26,12 @@ CHECKSUM_UNKNOWN = "no published checksum is known"
 CHECKSUM_OWN = "own file"
 CHECKSUM_DIFFERS = "differs from the published file"
 REDISTRIBUTION_ALLOWED = "allowed by the licence"
+# Usual answers where a context does not say, normalised.
+_REFUSALS = (
+    *("na", "not applicable", "not available", "not stated", "not given", "not mentioned", "not specified"),
+    *("not provided", "not known", "not found", "unknown", "unclear", "unanswerable", "no answer", "cannot say"),
+    *("cannot be determined", "dont know", "do not know", "i dont know", "i do not know", "it does not say"),
+)
 _OFTEN = 3  # rows with one answer that their contexts lack, from which on it may be a refusal
 
 
@@ -107,22 +113,31 @@ def files_of(path: Path, splits: Collection[Split] = SPLITS) -> list[Path]:
     return present
 
 
-def answerless(rows: Sequence[EventSample]) -> str:
-    """Return a warning if at least a twentieth of the free answers are not in their non-empty contexts, or ""."""
+def answerless(rows: Sequence[EventSample]) -> Iterator[str]:
+    """Yield warnings of free answers that their non-empty contexts lack: usual refusals, and others from 5 % on."""
     read = [row for row in rows if row.format in ("qa", "chat") and row.context.strip() and is_answerable(row)]
-    lacking = [row for row in read if not has_answer(row)]
-    if 20 * len(lacking) < len(read) or not lacking:
-        return ""
-    problem = f"{len(lacking):,} of {len(read):,} contexts lack their answer (the first: {lacking[0].id})"
+    without = [row for row in read if not has_answer(row)]
+    refusals = Counter(row.answers[0] for row in without if normalise(row.answers[0]) in _REFUSALS)
+    if refusals:
+        listed = ", ".join(f"{answer!r} ({count:,} rows)" for answer, count in refusals.items())
+        yield (
+            f"{refusals.total():,} of {len(read):,} answers look like refusals, and their contexts lack them: "
+            f"{listed}; if they mean that the context does not say, declare them: `refusal: [{', '.join(refusals)}]`"
+        )
+    lacking = [row for row in without if row.answers[0] not in refusals]
+    if lacking and 20 * len(lacking) >= len(read):
+        yield _lack(lacking, len(read))
+
+
+def _lack(lacking: Sequence[EventSample], read: int) -> str:
+    what = f"{len(lacking):,} of {read:,} contexts lack their answer (the first: {lacking[0].id})"
     [(key, count)] = Counter(answer_key(row.answers[0]) for row in lacking).most_common(1)
     if count >= _OFTEN and 2 * count > len(lacking):
         answer = next(row.answers[0] for row in lacking if answer_key(row.answers[0]) == key)
         meaning = f"if {answer!r} ({count:,} rows) means that they do not say, declare it"
-        return f"{problem}; {meaning}: `refusal: [{answer}]`, with others that mean so"
-    remedy = (
-        "are the columns right?" if 2 * len(lacking) > len(read) else "shorten the answers to words of the context"
-    )
-    return f"{problem}; such rows teach to answer from memory: {remedy}"
+        return f"{what}; {meaning}: `refusal: [{answer}]`, with others that mean so"
+    remedy = "are the columns right?" if 2 * len(lacking) > read else "shorten the answers to words of the context"
+    return f"{what}; such rows teach to answer from memory: {remedy}"
 
 
 def is_answerable(row: EventSample) -> bool:

@@ -127,6 +127,7 @@ def _asked_in(sample: EventSample) -> str:
 def _is_asked(entity: str, question: str) -> bool:
     """Whether a question has the entity, or all words of its name."""
     content = mentions.content_words(entity) or WORD.findall(entity)
+    question = re.sub(r"\bmay\b", "", question)  # the verb, not the month
     if mentions.is_named(entity, question) if len(content) == 1 else mentions.find(entity, question):
         return True
     question_words = {word.casefold() for word in WORD.findall(question)}

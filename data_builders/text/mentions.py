@@ -69,8 +69,9 @@ def leaves_traces(entity: str, rest: str) -> bool:
 
 
 def content_words(entity: str) -> list[str]:
-    """Return the words of a name, without initials and words such as `of` and `the`."""
-    return [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1]
+    """Return the words and numbers of a name, without initials and words such as `of` and `the`."""
+    found = (word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS)
+    return [word for word in found if len(word) > 1 or word.isdigit()]
 
 
 def initials(words: Iterable[str]) -> str:

@@ -52,6 +52,10 @@ test_warning = messages_of(__file__, {
     "no context has its answer": warned(usual("the shed", 8).replace(" is in the ", " is near the ").replace(
         ",the ", ",in the ")),
     "many have an answer that may be a refusal": warned(REFUSED),
+    "few answers look like refusals": warned(
+        usual("the shed", 40) + "A fan is a fan.,Who made it?,N/A\nA fan hums.,Who made it?,unknown\n"
+        + "The year is unknown.,Which year?,unknown\n"),
+    "rows refuse already": warned(REFUSED, QA + "refusal: not given\n", unanswerable=0.2),
     "a declared refusal": warned(REFUSED, QA + "refusal: not given\n"),
     "ids and options look alike": warned(ALIKE, SCQ),
     "rows are repeated": warned(HEAD + crates(["the shed"]) * 3),
