@@ -173,6 +173,13 @@ class Comparison:
         return blocks[headline([block.sizes for block in blocks])] if blocks else None
 
     @property
+    def refusals(self) -> Block | None:
+        """The dataset with rows that lack the answer and others, or all datasets; None without such rows."""
+        blocks = self.blocks("faithfulness", "dataset")
+        both = [b for b in blocks if {"refusal", "false_refusal"} <= {measure for _, measure, _ in b.scores}]
+        return both[-1] if both else None
+
+    @property
     def is_about_subsets(self) -> bool:
         """Whether at least half of the samples are in subsets that are compared."""
         tagged = sum(sum(block.sizes.values()) for block in self.subsets if block.name != (table.AVERAGE,))

@@ -32,6 +32,10 @@ _SENTENCES = {  # a verdict → its sentence about a run and the first one
     HIGHER: "{run} is better than {first} on conflict rows, aligned rows are undecided",
     "aligned lower, conflict not decided": "{run} is worse than {first} on aligned rows, conflict rows are undecided",
 }
+_REFUSED = (  # measure, and the words of its verdict
+    ("refusal", "refuses", "rows that lack the answer"),
+    ("false_refusal", "wrongly refuses", "rows that have it"),
+)
 MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still use the context more
 
 
@@ -75,12 +79,12 @@ def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Return a sentence for each run after the first: on its main score, or on subsets.
+    """Return a sentence for each run after the first, on its main score or on subsets, and on decided refusals.
 
     Decided gains come first, the largest at the top, then decided losses, then what is not decided.
     """
     main = {} if is_about_conflict(comparison) else main_verdicts(comparison)
-    return [*main.values(), *subset_verdicts(comparison).values()]
+    return [*main.values(), *subset_verdicts(comparison).values(), *refusal_verdicts(comparison)]
 
 
 def is_about_conflict(comparison: Comparison) -> bool:
@@ -140,6 +144,20 @@ def subset_verdicts(comparison: Comparison) -> dict[str, str]:
         sentence = _SENTENCES[subset_verdict(changes[label])].format(run=label, first=first)
         shown = [f"{points(c, star=False, unit=' points')} on {name} rows" for name, c in changes[label].items()]
         lines[label] = f"{sentence}: {', '.join(shown)}."
+    return lines
+
+
+def refusal_verdicts(comparison: Comparison) -> list[str]:
+    """Return a sentence for each run that refuses significantly more or fewer rows than the first, rightly or not."""
+    block, first, lines = comparison.refusals, comparison.labels[0], list[str]()
+    for label in comparison.labels[1:] if block else ():
+        said, shown = list[str](), list[str]()
+        for measure, verb, rows in _REFUSED:
+            score = block.score(label, measure) if block else None
+            if score and score.change and score.change.significant:
+                said.append(f"{verb} {'more' if score.change.mean > 0 else 'fewer'} of the {score.n:,} {rows}")
+                shown.append(points(score.change, star=False, unit=" points"))
+        lines += [f"{label} {' and '.join(said)} than {first}: {', '.join(shown)}."] if said else []
     return lines
 
 

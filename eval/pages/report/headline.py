@@ -60,13 +60,12 @@ def headline_of(comparison: Comparison, place: int) -> Headline:
 
 
 def _refusals(comparison: Comparison, labels: Sequence[str]) -> list[LargeNumber]:
-    """How often the first dataset with unanswerable rows is refused there, and wrongly on its other rows."""
-    for block in comparison.blocks("faithfulness", "dataset"):
-        wrongly = _score("refused wrongly, of the other rows", block, labels, "false_refusal")
-        if wrongly and (refusal := block.score(labels[-1], "refusal")):
-            lacking = f"refused of the {refusal.n:,} rows that lack the answer"
-            return [*_score(lacking, block, labels, "refusal"), *wrongly]
-    return []
+    """How often rows that lack the answer are refused, and the others wrongly."""
+    block = comparison.refusals
+    if block is None or (refusal := block.score(labels[-1], "refusal")) is None:
+        return []
+    lacking = _score(f"refused of the {refusal.n:,} rows that lack the answer", block, labels, "refusal")
+    return [*lacking, *_score("refused wrongly, of the other rows", block, labels, "false_refusal")]
 
 
 def _score(name: str, block: Block, labels: Sequence[str], measure: str, subset: str = "") -> list[LargeNumber]:

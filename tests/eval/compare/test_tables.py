@@ -13,7 +13,7 @@ from eval.compare.figures import collapse_warning, with_interval
 from eval.compare.run_tables import score_tables, subset_tables
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables
-from eval.compare.verdicts import text_of
+from eval.compare.verdicts import text_of, verdicts
 from eval.score.predictions import EventScores, Prediction
 from eval.score.scores import score_predictions
 from tests.command import output_of
@@ -106,6 +106,29 @@ def test_free_answers_have_a_table_of_faithfulness_with_refusals_where_a_context
     *_, table = score_tables(score_predictions([*answers, story(3, "unanswerable", "unknown", gold=["unknown"])]))
     assert table.header() == [["samples", "lacking", "refused", "others", "refused wrongly", "right where answerable"]]
     assert table.rows() == [["habit, temporal, qa", "1", "100.0", "2", "0.0", "0.0"]]
+
+
+def test_a_verdict_says_which_run_refuses_more_rows_where_that_is_decided(tmp_path: Path) -> None:
+    def answers(refused: int, wrongly: int) -> list[Prediction]:
+        lacking = [story(n, "unanswerable", "unknown" if n < refused else "barn", gold=["unknown"]) for n in range(30)]
+        return lacking + [story(n, "aligned", "unknown" if n < 130 + wrongly else "garage") for n in range(130, 160)]
+
+    def refusals(*second: int) -> list[str]:
+        rows = {"sft": answers(5, 2), "d2e": answers(*second)}
+        runs = [make_run(tmp_path / str(second) / name, own) for name, own in rows.items()]
+        return [line for line in verdicts(compare_runs(load_runs(runs))) if "refuses" in line]
+
+    (both,) = refusals(25, 20)
+    assert both.startswith(
+        "d2e refuses more of the 30 rows that lack the answer and wrongly refuses more of the 30 rows that have it "
+        "than sft: +66.7 points ["
+    )
+    assert both.partition("], ")[2].startswith("+60.0 points [")
+    (one,) = refusals(6, 20)
+    assert one.startswith("d2e wrongly refuses more of the 30 rows that have it than sft: +60.0 points [")
+    (fewer,) = refusals(25, 1)
+    assert fewer.startswith("d2e refuses more of the 30 rows that lack the answer than sft: +66.7 points [")
+    assert refusals(6, 1) == []
 
 
 GOLD = {"positive": 0.5, "negative": 0.5}
