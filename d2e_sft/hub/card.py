@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -235,11 +235,25 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     if unknown:
         return TrainingData(f"{begin} Licences: unknown ({unknown}).")
     table = Table.of(_COLUMNS, [_cells(name, entry) for name, entry in entries.items()]).markdown(escape=False)
-    text = f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
+    counts = _changed_rows(manifest or {}, train.stem, entries.values())
+    text = f"{begin}{counts} The file's sources, with the licences of their raw data:\n\n{table}"
     relations = {name for entry in entries.values() for name in entry.get("rows_by_relation", {})}
     chats = [entry for entry in entries.values() if entry.get("format") == "chat"]
     chat = chats[0].get("described_by", {}).get("content", {}) if len(chats) == len(entries) else None
     return TrainingData(text, True, frozenset(relations), chat)
+
+
+def _changed_rows(manifest: Mapping[str, Any], split: str, entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return a sentence on the swapped and the tagged rows of a file; empty without any."""
+    swaps = manifest.get("swap", {}).get("datasets", {}).values() if split == "train" else ()
+    swapped, subsets = sum(swap["swapped"] for swap in swaps), Counter[str]()
+    for entry in entries:
+        subsets.update(entry.get("rows_by_subset", {}))
+    said = [f"{swapped:,} are swapped"] if swapped else []
+    if subsets:
+        names = ", ".join(f"{count:,} {name}" for name, count in sorted(subsets.items()))
+        said.append(f"{subsets.total():,} are tagged ({names})")
+    return f" Of the file's rows, {' and '.join(said)}." if said else ""
 
 
 def _cells(name: str, entry: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult
 from d2e_sft.config.decoding import describe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results
-from d2e_sft.util.table import Table, percent, percent_interval
+from d2e_sft.util.table import NONE, Table, percent, percent_interval
 
 SCORES_FILE = "scores.json"
 _TABLES_FILE = "tables.md"
@@ -32,7 +32,7 @@ _SETTINGS = {"zero_shot": "zero-shot", "few_shot": "few-shot", "cot": "chain of 
 class CardResult:
     name: str  # the folder under `eval/`
     facts: tuple[str, ...]  # how it was decoded and what was omitted, in a few words each
-    table: str  # Markdown
+    table: str  # Markdown; below it the subsets and refusals, if there are any
     groups: tuple[Mapping[str, Any], ...]  # dataset × relation × format; empty for the benchmark of a related system
     partial: bool  # only a subset was scored
 
@@ -76,7 +76,8 @@ def _result(path: Path) -> CardResult:
             facts = (f"decoded {describe(scores)}", *([f"a subset of {subset}"] if subset else []))
             return CardResult(name, facts, table, (), bool(subset))
         groups = tuple(scores["groups"])
-        return CardResult(name, _facts(scores), _table(scores), groups, bool(scores.get("subset")))
+        parts = filter(None, (_table(scores), _subsets(scores), _refusals(scores)))
+        return CardResult(name, _facts(scores), "\n\n".join(parts), groups, bool(scores.get("subset")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: not the scores of `d2e eval` ({type(error).__name__}: {error})",
@@ -115,7 +116,36 @@ def _table(scores: Mapping[str, Any]) -> str:
     return Table.of(_COLUMNS, lines).markdown(escape=False)
 
 
+def _subsets(scores: Mapping[str, Any]) -> str:
+    """Return a table with a row for each subset of a dataset; empty without subsets."""
+    rows = [
+        [str(part["dataset"]), subset, f"{own['n']:,}", *(_cell(own.get(key)) for key in ("accuracy", "habit_rate"))]
+        for part in scores.get("subsets", ())
+        for subset, own in part["subsets"].items()
+    ]
+    about = (
+        "By subset: without the context, the usual answer is right on aligned rows and wrong on conflict rows. "
+        "Accuracy is exact match; a chat is right if it contains an accepted answer. Habit: the usual answer is given."
+    )
+    table = Table.of(("dataset", "subset", "n", "accuracy", "habit"), rows).markdown(escape=False)
+    return f"{about}\n\n{table}" if rows else ""
+
+
+def _refusals(scores: Mapping[str, Any]) -> str:
+    """Return a line on the rows that lack the answer and on the others; empty if no row asks for a refusal."""
+    rates = scores["overall"].get("faithfulness") or {}
+    if "false_refusal" not in rates:
+        return ""
+    right, wrong = (_cell(rates.get(key)) for key in ("refusal", "false_refusal"))
+    return (
+        f"Refused: {right} % of the {rates['lacking']:,} rows that lack the answer; wrongly {wrong} % of the others."
+    )
+
+
+def _cell(score: Mapping[str, float] | None) -> str:
+    return NONE if score is None else percent_interval(score["mean"], score["low"], score["high"])
+
+
 def _line(group: Mapping[str, Any], relation: str, dataset: str) -> list[str]:
-    cells = [percent_interval(*(group[key][bound] for bound in ("mean", "low", "high"))) for key in _SCORES]
     fmt = "" if group["format"] == "all" else str(group["format"])
-    return [relation, dataset, fmt, f"{group['n']:,}", *cells]
+    return [relation, dataset, fmt, f"{group['n']:,}", *(_cell(group[key]) for key in _SCORES)]

@@ -75,11 +75,19 @@ def write_manifest(run: Path, *, sha256: str | None = None) -> None:
         "licence": "CC-BY-4.0",
         "redistribution": "allowed by the licence",
         "homepage": "https://example.org/made-up",
-        "splits": {"train": {"rows_written": 8, "rows_by_relation": {"temporal": 8}}, "test": {"rows_written": 3}},
+        "splits": {
+            "train": {
+                "rows_written": 8,
+                "rows_by_relation": {"temporal": 8},
+                "rows_by_subset": {"conflict": 4, "aligned": 3},
+            },
+            "test": {"rows_written": 3},
+        },
     }
     only_test = {**entry, "splits": {"test": {"rows_written": 5}}}
     outputs = {"train.parquet": {"bytes": 1, "sha256": sha256 or sha256_of(train)}}
-    save_manifest(train.parent, outputs=outputs, datasets={"made-up": entry, "unseen": only_test})
+    swap = {"share": 0.5, "datasets": {"made-up": {"rows": 8, "wanted": 4, "swapped": 2}}}
+    save_manifest(train.parent, outputs=outputs, datasets={"made-up": entry, "unseen": only_test}, swap=swap)
 
 
 def interval(mean: float) -> dict[str, float]:

@@ -22,6 +22,7 @@ from tests.d2e_sft.hub.runs import (
     card_of,
     content_of,
     group,
+    interval,
     make_run,
     rows_of,
     section_of,
@@ -269,11 +270,12 @@ def test_a_template_without_a_system_message_gets_it_with_the_users(tmp_path: Pa
     assert '[{"role": "user", "content": f"{SYSTEM}\\n\\n{text}"}]' in card_of(run)
 
 
-def test_licences_are_the_manifests(tmp_path: Path) -> None:
+def test_swaps_tags_and_licences_are_the_manifests(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     write_manifest(run)
-    rows = rows_of(section_of(card_of(run), "Training data"))
-    assert rows[2:] == [
+    data = section_of(card_of(run), "Training data")
+    assert "Of the file's rows, 2 are swapped and 7 are tagged (3 aligned, 4 conflict)." in data
+    assert rows_of(data)[2:] == [
         ["[made-up](https://example.org/made-up)", "temporal", "8", "CC-BY-4.0", "allowed by the licence"]
     ]
 
@@ -311,6 +313,26 @@ def test_results_stand_by_relation_with_their_intervals(run: Path) -> None:
     ]
     assert "zero-shot; prompt set `default`; decoded debiased with α = 0.5; a random subset" in results
     assert "Scored on a subset of mini" in section_of(card_of(run), "Limits")
+
+
+def test_results_by_subset_and_refusals_follow_the_groups(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    tagged = {
+        "aligned": {"n": 60, "accuracy": interval(0.9), "mean": interval(0.9)},
+        "conflict": {"n": 40, "accuracy": interval(0.4), "mean": interval(0.5), "habit_rate": interval(0.3)},
+    }
+    overall = group("all", "all", "all", 100, 0.6)
+    overall["faithfulness"] = {"n": 50, "lacking": 20, "refusal": interval(0.8), "false_refusal": interval(0.1)}
+    write_scores(run, overall=overall, subsets=[{"dataset": "habit", "subsets": tagged}])
+    results = section_of(card_of(run), "Results")
+    assert rows_of(results)[-2:] == [
+        ["habit", "aligned", "60", "90.0 [85.0, 95.0]", "–"],
+        ["habit", "conflict", "40", "40.0 [35.0, 45.0]", "30.0 [25.0, 35.0]"],
+    ]
+    said = (
+        "Refused: 80.0 [75.0, 85.0] % of the 20 rows that lack the answer; wrongly 10.0 [5.0, 15.0] % of the others."
+    )
+    assert said in results
 
 
 def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> None:
