@@ -11,7 +11,7 @@ from tests.eval.systems.cases import CASES, save_gold
 from tests.eval.systems.wiqa_files import tiny_bert
 from tests.factories import bench_row, bench_rows, make_run, make_world, prediction, save_bench, write_recipe
 from tests.messages import refused_lines
-from tests.tiny import make_sample, save_tiny_model
+from tests.tiny import make_sample, save_tiny_model, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     save_bench(folder / "nli", [bench_row(n) for n in (1, 3)])
     save_tiny_model(folder / "t5", "t5")
     save_tiny_model(folder / "bloom", "bloom")
+    tiny_model().save_pretrained(folder / "untokenised")
     tiny_bert(folder / "bert")
     tiny_bert(folder / "short", positions=8)
     for name in CASES:

@@ -244,6 +244,14 @@ def _tokenizer(source: str) -> Any:
     base = base_of_adapter(Path(source))
     if base is not None and not (Path(source) / "tokenizer_config.json").is_file():
         return load_tokenizer(base)[0]
+    folder = Path(source)
+    names = ("*token*", "vocab*", "*.model")
+    if (folder / "config.json").is_file() and not any(next(folder.glob(name), None) for name in names):
+        raise UserError(
+            f"{source}: a model without a tokenizer; expected its files, such as tokenizer.json, next to the weights",
+            remedy="save the tokenizer that the model was trained with: "
+            f"AutoTokenizer.from_pretrained(BASE).save_pretrained({source!r})",
+        )
     return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 

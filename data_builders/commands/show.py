@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.config.objectives import VIEWS
+from d2e_sft.data.chat_template import EndOfTurn
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.answers import WORD, words
@@ -47,6 +48,12 @@ _INDENT = 10
 @click.option(
     "--labels", metavar="MODEL", help="Print the tokens that this model gets, and which of them have a loss."
 )
+@click.option(
+    "--end-of-turn",
+    "ends",
+    type=click.Choice(["token", "template"]),
+    help="For --labels: what ends a turn, as data.end_of_turn.  [default: token]",
+)
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def show(
     *,
@@ -59,6 +66,7 @@ def show(
     html: Path | None,
     prompt_set: str,
     labels: str | None,
+    ends: EndOfTurn | None,
     settings: tuple[str, ...],
 ) -> None:
     """Print rows of a dataset with their three views.
@@ -76,6 +84,10 @@ def show(
     """
     if html and labels:
         raise UserError(f"--labels {labels}: is printed; expected no --html", "drop one of them")
+    if ends and not labels:
+        raise UserError(
+            f"--end-of-turn {ends} without --labels; no tokens are shown", "add --labels MODEL, or drop it"
+        )
     data_set, refiner = _read(data, splits or SPLITS, raw, seed, settings)
     shown = pick(data_set.samples, ids) if ids else draw(data_set.samples, rows, seed)
     if refiner:
@@ -89,7 +101,7 @@ def show(
         )
         click.echo(f"wrote {html}")
         return
-    lines_of = _lines if labels is None else _labels(labels, load_prompt_set(prompt_set))
+    lines_of = _lines if labels is None else _labels(labels, load_prompt_set(prompt_set), ends or "token")
     for sample in shown:
         click.echo("\n".join(lines_of(sample)) + "\n")
     click.echo(f"{len(shown):,} of {len(data_set.samples):,} rows of {data_set.name}")
@@ -136,7 +148,7 @@ def _lines(sample: EventSample) -> Iterator[str]:
         yield from _field("refined", refined + (f"\n({kept:.0%} of the words)" if kept is not None else ""))
 
 
-def _labels(model: str, wording: PromptSet) -> Callable[[EventSample], Iterator[str]]:
+def _labels(model: str, wording: PromptSet, ends: EndOfTurn) -> Callable[[EventSample], Iterator[str]]:
     """Return what describes the tokens of a row as the model's tokenizer and chat template make them."""
     from d2e_sft.data.views import ViewEncoder
     from d2e_sft.model.loading import load_tokenizer
@@ -145,7 +157,8 @@ def _labels(model: str, wording: PromptSet) -> Callable[[EventSample], Iterator[
 
     def lines(sample: EventSample) -> Iterator[str]:
         views = [view for view in VIEWS if view != "refined" or sample.refined_context is not None]
-        encoded = ViewEncoder(tokenizer, wording, views, encoder_decoder=encoder_decoder).encode(sample)
+        encoder = ViewEncoder(tokenizer, wording, views, encoder_decoder=encoder_decoder, ends=ends)
+        encoded = encoder.encode(sample)
         yield click.style(f"{sample.id} · {sample.split}", bold=True)
         for view, prompt in encoded.prompts.items():
             yield from _field(view, f"{len(prompt)} tokens without a loss: {tokenizer.decode(prompt)!r}")

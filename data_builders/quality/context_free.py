@@ -68,7 +68,7 @@ def require_sklearn(purpose: str) -> None:
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
-    """Return both baselines for the rows of one nli dataset; without scikit-learn, or for few rows, only the first."""
+    """Return both baselines for rows with labels (nli); without scikit-learn, or for few rows, only the first."""
     answers, contexts = [sample.answers[0] for sample in samples], [sample.context for sample in samples]
     labels = Counter(answers)
     common = max(labels.values()) / len(samples)
@@ -79,10 +79,12 @@ def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFr
     from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
 
-    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
     questions = [sample.question for sample in samples]
+    folds = list(StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed).split(questions, answers, contexts))
+    if any(len({answers[place] for place in known}) < 2 for known, _ in folds):  # all rows of a label share a context
+        return ContextFree.of(samples, common, None)
     classifier = make_pipeline(_vectors(), _regression())
-    predicted = cross_val_predict(classifier, questions, answers, groups=contexts, cv=folds)
+    predicted = cross_val_predict(classifier, questions, answers, cv=folds)
     return ContextFree.of(samples, common, float(np.mean(np.asarray(predicted) == np.asarray(answers))))
 
 

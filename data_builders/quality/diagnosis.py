@@ -14,11 +14,11 @@ from typing import Any
 import yaml
 
 from d2e_sft.data.built import SWAPPED, taggers
-from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, EventSample
+from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, NLI_LABELS, EventSample
 from d2e_sft.util.answers import asked_for
 from d2e_sft.util.table import NONE, Table, percent
 from data_builders.dataset import describe_refinement, is_answerable
-from data_builders.quality.context_free import ContextFree, question_alone
+from data_builders.quality.context_free import ContextFree, hypothesis_alone, question_alone
 from data_builders.sources.reading import has_answer
 from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import Swaps, swap_samples
@@ -32,7 +32,7 @@ _GUESSED = (
     "Percent of the answers. Most frequent: the most frequent label or answer, or chance among options. Question "
     "only: a classifier of the question, on rows that it was not trained on; of free text, the answer of the "
     "most similar questions. What 20 questions or more ask for (where, the club of `which club`) has a line of its "
-    "own. Rows that say that their context does not answer are left out. "
+    "own. Refusals are left out, except in the line `refuses or not`. "
 )
 _CONTEXTS = (
     "Refusals: rows that say that their context does not answer. In context: percent of the other rows whose context "
@@ -79,6 +79,7 @@ class Group:
         with_context, answered, refined, swapped: Rows with a context, an accepted answer in it, a refined context, and
             another entity already.
         refusals: Rows whose answer is a refusal, since the context does not have one.
+        refusing: Share of rows of which the question tells whether they refuse; None without rows of both kinds.
         alone: Share of rows that a classifier of the question gets right.
         kinds: What questions ask for → the same of its rows, if there are 20 or more; empty for nli and a single kind.
         asked: Rows that a model answered without the context, and in `by_subset` those of each tag, and those that it
@@ -93,6 +94,7 @@ class Group:
     refusals: int
     refined: int
     swapped: int
+    refusing: ContextFree | None
     alone: ContextFree
     kinds: Mapping[str, ContextFree]
     asked: int
@@ -150,6 +152,7 @@ class Diagnosis:
                 total(group.answered for group in texts), total(group.rows - group.refusals for group in texts)
             ),
             "refusals": share(total(group.refusals for group in groups), rows),
+            **self._refusals(),
             "labels": share(rows - total(group.rows for group in texts), rows),
             **self._guesses(),
             "firm_conflict": share(total(group.by_subset["conflict"] for group in groups), asked),
@@ -205,6 +208,18 @@ class Diagnosis:
             "guessed_rows": float(most.rows),
         }
 
+    def _refusals(self) -> dict[str, float]:
+        """How well "refuses or not" is guessed in the group where it most surely exceeds the more frequent kind."""
+        found = list[dict[str, float]]()
+        for group in self.groups:
+            if (one := group.refusing) is not None and one.accuracy is not None:
+                low, high = Guessed("", one.n, one.accuracy).interval
+                gain = low - one.majority_share
+                values = {"guessed": one.accuracy, "low": low, "high": high, "rows": float(one.n), "gain": gain}
+                found.append(values | {"majority": one.majority_share})
+        most = max(found, key=lambda values: values["gain"], default={})
+        return {f"refusals_{name}": value for name, value in most.items()}
+
     def advice(self, places: Mapping[str, str]) -> Advice:
         """Return what the rules recommend; `places` fill the commands: data, built, train, build, recipe."""
         values = self.measures
@@ -234,6 +249,7 @@ class Diagnosis:
                     "closed_book": {"rows": group.asked, **group.by_subset} if group.asked else None,
                     "answers_in_context": group.answered,
                     **({"refusals": group.refusals} if group.refusals else {}),
+                    **({"refuses_or_not": asdict(group.refusing)} if group.refusing else {}),
                     "swap": group.swaps.describe(),
                     **group.refinement,
                 }
@@ -253,7 +269,8 @@ class Diagnosis:
             shares = [percent(group.by_subset[subset] / group.asked) for subset in ("right", *_TAGGED) if group.asked]
             asked = [group.asked, *shares] if shares else [None] * 5
             guessed.append([*name, group.alone.n, percent(group.alone.majority_share), _accuracy(group.alone), *asked])
-            for kind, alone in group.kinds.items():
+            refusing = {"refuses or not": group.refusing} if group.refusing else {}
+            for kind, alone in {**group.kinds, **refusing}.items():
                 cells = [alone.n, percent(alone.majority_share), _accuracy(alone)]
                 guessed.append([group.dataset, f"{group.format}, {kind}", *cells, *[None] * 5])
             in_context = (
@@ -338,6 +355,7 @@ def diagnose(
                     with_context=sum(bool(sample.context.strip()) for sample in rows),
                     answered=sum(map(has_answer, answerable)),
                     refusals=len(rows) - len(answerable),
+                    refusing=_refuses_or_not(rows, seed) if 0 < len(answerable) < len(rows) else None,
                     refined=sum(sample.refined_context is not None for sample in rows),
                     swapped=sum(map(is_swapped, rows)),
                     alone=question_alone(answerable or rows, seed),
@@ -349,6 +367,12 @@ def diagnose(
                 )
             )
     return groups
+
+
+def _refuses_or_not(samples: Sequence[EventSample], seed: int) -> ContextFree:
+    """Return how well the question alone tells whether a row refuses."""
+    labelled = [row.model_copy(update={"answers": [NLI_LABELS[is_answerable(row)]]}) for row in samples]
+    return hypothesis_alone(labelled, seed)
 
 
 def _by_kind(samples: Sequence[EventSample], seed: int) -> dict[str, ContextFree]:

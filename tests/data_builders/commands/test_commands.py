@@ -24,7 +24,7 @@ from tests.command import Called, call, output_of, refusal_of
 from tests.data_builders.nli_rows import PASSAGE, own_row, stats_in_words
 from tests.factories import ScriptedServer
 from tests.hub_server import TOKEN, HubServer
-from tests.tiny import make_sample, save_tiny_model
+from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model
 
 _DERIVED = {"train": "reconstruct_rl/train.json", "test": "raw/event_dataset_test.json"}
 
@@ -269,10 +269,16 @@ def test_labels_show_which_tokens_of_a_conversation_have_a_loss(tmp_path: Path) 
     row = {"messages": [{"role": role, "content": text} for role, text in turns]}
     (tmp_path / "chat.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "chat.yaml").write_text("train: chat.jsonl\nformat: chat\nloss: all\ncontext_in: none\n")
-    shown = output_of("data", "show", tmp_path / "chat.yaml", "--labels", save_tiny_model(tmp_path / "model"))
+    model = save_tiny_model(tmp_path / "model")
+    shown = output_of("data", "show", tmp_path / "chat.yaml", "--labels", model)
     assert "loss      3 tokens: 's' 'o' '<|end|>'" in shown
     assert "loss      3 tokens: 'a' 's' '<|end|>'" in shown
     assert "no loss   7 tokens: '<|user|>' 'W' 'h' 'y' '?' '<|end|>' '<|assistant|>'" in shown
+    (model / "chat_template.jinja").write_text(CHAT_TEMPLATE.replace("<|end|>", "<|end|>\n"))
+    loss = {"token": "3 tokens: 'a' 's' '<|end|>'", "template": r"4 tokens: 'a' 's' '<|end|>' '\n'"}
+    for ends, tokens in loss.items():
+        shown = output_of("data", "show", tmp_path / "chat.yaml", "--labels", model, "--end-of-turn", ends)
+        assert f"loss      {tokens}" in shown
 
 
 @pytest.fixture

@@ -147,11 +147,31 @@ def test_every_rule_has_words_for_the_measures_it_asks_for() -> None:
     )
     values |= {"swapped": 0.5, "swapped_tests": 0.0, "revisable": 0.5, "refined_differ": 0.5, "guessed_most": 0.5}
     values |= dict.fromkeys(("guessed_low", "guessed_high", "guessed_rows"), 0.5)
+    values |= {f"refusals_{name}": 0.5 for name in ("guessed", "low", "high", "rows", "majority", "gain")}
     for rule in (*rules["methods"], *rules["notes"]):
         assert rule["when"].keys() <= values.keys()
         assert rule.get("reason", rule.get("note", "")).format(**values, kind="the questions")
         assert all("{" not in command.format(**PLACES) for command in rule.get("commands", ()))
     assert rules["methods"][-1]["when"] == {}, "one always fits"
+
+
+@pytest.mark.parametrize("question", ["Why did mill {} burn down?", "When did mill {} burn down?"])
+def test_refusals_that_the_questions_give_away_are_found_and_others_are_not(question: str) -> None:
+    refusal = {"answers": ["not stated"], "subset": "unanswerable"}
+    answered = [row(n) for n in range(120)]
+    found = diagnosis([*answered, *(row(n, question=question.format(n), **refusal) for n in range(120, 150))])
+    [group] = found.groups
+    assert group.refusing is not None
+    assert (group.refusing.n, group.refusing.majority_share) == (150, 0.8)
+    gives_away = question.startswith("Why")
+    assert (group.refusing.accuracy == 1) == gives_away
+    assert any("--unanswerable" in note for note in found.advice(PLACES).notes) == gives_away
+    [table, *_] = found.tables().values()
+    assert "qa, refuses or not" in table.terminal()
+    alike = [row(n, context="A ledger.", question=question.format(n), **refusal) for n in range(120, 150)]
+    [group] = diagnosis([*answered, *alike]).groups
+    assert group.refusing is not None
+    assert group.refusing.accuracy is None, "all refusals have one context, so no fold without them has any"
 
 
 @pytest.mark.parametrize("fmt", ["qa", "scq", "mcq"])
