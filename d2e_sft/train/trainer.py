@@ -173,6 +173,7 @@ class D2ETrainer(KeepingTrainer):
         if self.train_dataset is not None:
             same_everywhere(self.accelerator.state, "the training tokens", self.tokens_sha256)
         resume = broadcast_from_main(self.accelerator.state, lambda: self.prepare_folder(resume_from_checkpoint))
+        self._cpu_start = self.trained_seconds()[1]
         with (
             explaining_full_disk(self, Path(self.args.output_dir)),
             quietly(self.args.quiet),
@@ -263,12 +264,19 @@ class D2ETrainer(KeepingTrainer):
         return sum(count(part) for part in inputs.get("micro_batches", [inputs]))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's values, averaged since the last log and over processes."""
+        """Add the objective's values, averaged since the last log and over processes; at the end the processor time.
+
+        `train_cpu_seconds` leaves out evaluations. A resumed run has measured its last session: its time per step
+        stands for the steps before.
+        """
         if "loss" in logs:
             values, tokens = self._sums.compute(self.accelerator)
             seconds = self.trained_seconds()[0] - (self._metrics_start or 0.0)
             self._metrics_start = None
             logs |= self._logged_values(values, tokens / seconds)
+        if "train_runtime" in logs and (steps := self.state.global_step - self._initial_global_step):
+            spent = self.trained_seconds()[1] - self._cpu_start
+            logs["train_cpu_seconds"] = round(spent * self.state.global_step / steps, 3)
         super().log(logs, start_time)
 
     def _logged_values(self, values: Mapping[str, float], tokens_per_second: float) -> dict[str, float]:

@@ -101,7 +101,8 @@ def compare(
     All patterns need runs of the same seeds (`train.seed`), two or more.
 
     For trainings with a probe (`data.probe`): the compute until they read, and the plateau of their curves. Runs that
-    differ only in the seed are the seeds of one way of training.
+    differ only in the seed are the seeds of one way of training. For all trainings: what each cost in processor
+    seconds.
 
     Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over
     questions, states or procedures. A RUN may also be the folder of such a result, RUN/eval/BENCH, or one that

@@ -30,7 +30,7 @@ from d2e_sft.util.progress import Progress
 from eval.compare.context import without_context
 from eval.compare.decoding import ALIKE, DecodingDifferences, decoding_of_runs
 from eval.compare.judged import Verdict, read_judged
-from eval.compare.runs import MeasuredRun, ScoredRun
+from eval.compare.runs import MeasuredRun, ScoredRun, costs_of_runs
 from eval.score import frame as table
 from eval.score.confiqa import MEASURES as CONFIQA_MEASURES
 from eval.score.faithfulness import MEASURES
@@ -95,6 +95,7 @@ class Comparison:
         left_out: Measures that not all runs have.
         bad_rows: Number of rows of the benchmark that are in no run's scores.
         decoding: Where the decoding of the runs differs.
+        costs: Label → `steps` and `cpu_seconds` of its training, for runs that recorded them.
         by_seed: For groups of runs, which are then the `labels`: the table of each seed, with the column `seed`.
     """
 
@@ -108,6 +109,7 @@ class Comparison:
     left_out: tuple[str, ...] = ()
     bad_rows: int = 0
     decoding: DecodingDifferences = ALIKE
+    costs: Mapping[str, Mapping[str, float]] | None = None
     by_seed: DataFrame | None = None
 
     @property
@@ -187,7 +189,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists; `scores` has the rows of the table without empty columns, as fractions."""
-        facts = {name: getattr(self, name) for name in ("untagged", "tagged_by", "strangers", "left_out")}
+        facts = {name: getattr(self, name) for name in ("untagged", "tagged_by", "strangers", "left_out", "costs")}
         small = [
             {"dataset": dataset, "subset": subset, "n": n, "right": dict(right)}
             for (dataset, subset, n), right in (self.small_subsets or {}).items()
@@ -210,7 +212,7 @@ def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
         compared = compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
     else:
         compared = compare_runs([run for run in runs if isinstance(run, ScoredRun)])
-    return replace(compared, decoding=decoding_of_runs(runs))
+    return replace(compared, decoding=decoding_of_runs(runs), costs=costs_of_runs(runs))
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:

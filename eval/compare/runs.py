@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -268,6 +269,19 @@ def training_log(run: Path) -> list[dict[str, Any]]:
     """Return the log of a training, empty without one; UserError if it is not JSON with a list `log_history`."""
     path, remedy = run / TRAINER_STATE, "copy it again from the run's last checkpoint, or remove it"
     return read_json_as(_TrainerState, path, "a trainer state", remedy).log_history if path.is_file() else []
+
+
+def costs_of_runs(runs: Sequence[RunResult]) -> dict[str, dict[str, float]]:
+    """Return label → `steps` and `cpu_seconds` of the training, if it recorded them; over seeds their means."""
+    found = dict[str, list[tuple[float, float]]]()
+    for run in runs:
+        for entry in training_log(run.path):
+            if "train_cpu_seconds" in entry:
+                found.setdefault(run.label, []).append((entry["step"], entry["train_cpu_seconds"]))
+    return {
+        label: {"steps": fmean(steps for steps, _ in costs), "cpu_seconds": fmean(seconds for _, seconds in costs)}
+        for label, costs in found.items()
+    }
 
 
 def _is_checkpoint(name: str) -> bool:

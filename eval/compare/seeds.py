@@ -24,7 +24,7 @@ from d2e_sft.util.files import read_json_as
 from eval.compare.compare import COLUMNS, NUMBERS, Comparison, compare_results, joined
 from eval.compare.decoding import decoding_of_runs
 from eval.compare.reading import over_seeds, paired, way_of
-from eval.compare.runs import MeasuredRun, ScoredRun, distinct_labels, load_results
+from eval.compare.runs import MeasuredRun, ScoredRun, costs_of_runs, distinct_labels, load_results
 from eval.score.frame import GAP
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE
 
@@ -123,4 +123,5 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
     ]
     left_out += [*results[0].left_out, *(f"{name} (fewer than {ENOUGH_ROWS} rows)" for name in sorted(small))]
     facts: dict[str, Any] = {"by_seed": by_seed, "left_out": tuple(dict.fromkeys(left_out)), "small_subsets": None}
-    return replace(results[0], scores=scores, decoding=decoding_of_runs(runs), **facts)
+    facts |= {"decoding": decoding_of_runs(runs), "costs": costs_of_runs(runs)}
+    return replace(results[0], scores=scores, **facts)

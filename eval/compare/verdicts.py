@@ -71,11 +71,22 @@ def text_of(
 
 
 def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
-    """Return differences of decoding, verdicts and what their `words` mean, and footnotes on rows left out."""
+    """Return costs, differences of decoding, verdicts and what their `words` mean, and footnotes on rows left out."""
     meaning, bad = verdict_words(comparison) if words else "", comparison.bad_rows
     unscored = f"{bad:,} bad rows of {comparison.bench} are in no score (--skip-bad)" if bad else ""
     notes = [small_note(comparison), unscored]
-    return [*filter(None, [comparison.decoding.line(), meaning]), *verdicts(comparison), *filter(None, notes)]
+    first = [cost_line(comparison), comparison.decoding.line(), meaning]
+    return [*filter(None, first), *verdicts(comparison), *filter(None, notes)]
+
+
+def cost_line(comparison: Comparison) -> str:
+    """Return what each training cost, as a multiple of the first one's; empty for fewer than two trainings."""
+    costs = {label: (cost["cpu_seconds"], cost["steps"]) for label, cost in (comparison.costs or {}).items()}
+    first = next((seconds for seconds, _ in costs.values()), 0)
+    if len(costs) < 2 or not first:
+        return ""
+    shown = [f"{label} {own:,.1f} ({own / first:.1f} ×, {steps:,.0f} steps)" for label, (own, steps) in costs.items()]
+    return f"Cost of training in processor seconds: {', '.join(shown)}."
 
 
 def verdicts(comparison: Comparison) -> list[str]:

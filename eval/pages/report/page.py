@@ -22,7 +22,7 @@ from eval.compare.figures import Part
 from eval.compare.judged import RunPatterns, read_patterns
 from eval.compare.runs import MeasuredRun, ScoredRun, presented
 from eval.compare.tables import comparison_tables, seed_table, small_note, tables_by_part
-from eval.compare.verdicts import leader, verdict_words, verdicts
+from eval.compare.verdicts import cost_line, leader, verdict_words, verdicts
 from eval.pages.report.facts import curves, instructions, measured_facts, read_training, run_facts
 from eval.pages.report.headline import headline_of
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
@@ -102,7 +102,7 @@ def render_page(
         "runs": [f"{run.label}, seed {run.seed}" if seeds else run.label for run in runs],
         "verdicts": verdicts(comparison),
         "verdict_words": verdict_words(comparison),
-        "small_note": small_note(comparison),
+        "notes": [*filter(None, [small_note(comparison), cost_line(comparison), comparison.decoding.line()])],
         "dots": score_dots(comparison),
         "title": options.title or (_title(comparison) if rows else f"Results on {comparison.bench}"),
     }

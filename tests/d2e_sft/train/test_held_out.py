@@ -148,7 +148,9 @@ def test_a_resumed_run_is_evaluated_when_it_is_told_to_be_now(
     assert "warning: resumed with other held-out rows" in capsys.readouterr().err
 
 
-def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_evaluations_is_not_trainings(
+    world: Path, interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A clock that a micro-batch moves by a second, and decoding by a hundred.
     clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now, process_time=lambda: clock.now)
     monkeypatch.setattr(evaluation, "time", clock)
@@ -171,3 +173,6 @@ def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monke
     encoded = [encoder.encode(sample) for sample in make_samples(9)]
     tokens = sum(len(item.prompts[view]) + len(item.answer) - 1 for item in encoded for view in views)
     assert 3 * entry["tokens_per_second"] + 2 * first["tokens_per_second"] == pytest.approx(tokens, abs=0.5)
+    assert history[-1]["train_cpu_seconds"] == 5
+    resumed = trained(world, interrupted, "train.save_steps=3", resume=True)
+    assert resumed[-1]["train_cpu_seconds"] == 10, "four micro-batches of steps 4 and 5, so as many a step before"

@@ -14,6 +14,7 @@ from eval.compare.run_tables import score_tables, subset_tables
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables
 from eval.compare.verdicts import text_of, verdicts
+from eval.pages.report.page import render_page
 from eval.score.predictions import EventScores, Prediction
 from eval.score.scores import score_predictions
 from tests.command import output_of
@@ -129,6 +130,19 @@ def test_a_verdict_says_which_run_refuses_more_rows_where_that_is_decided(tmp_pa
     (fewer,) = refusals(25, 1)
     assert fewer.startswith("d2e refuses more of the 30 rows that lack the answer than sft: +66.7 points [")
     assert refusals(6, 1) == []
+
+
+def test_the_cost_of_trainings_is_a_multiple_of_the_first_ones(tmp_path: Path) -> None:
+    logs = {"base": None, "sft": (72, 41.0), "d2e": (36, 61.5)}
+    runs = []
+    for name, cost in logs.items():
+        end = [{"step": cost[0], "train_cpu_seconds": cost[1]}] if cost else []
+        runs.append(make_run(tmp_path / name, says(20, 20), history=[{"step": 1, "loss": 2.0}, *end]))
+    said = "Cost of training in processor seconds: sft 41.0 (1.0 ×, 72 steps), d2e 61.5 (1.5 ×, 36 steps)."
+    assert said in " ".join(output_of("compare", *runs, "--json", tmp_path / "out.json").split())
+    assert json.loads((tmp_path / "out.json").read_text())["costs"]["d2e"] == {"steps": 36, "cpu_seconds": 61.5}
+    assert said in render_page(load_runs(runs))
+    assert "Cost of training" not in output_of("compare", *runs[:2])
 
 
 GOLD = {"positive": 0.5, "negative": 0.5}
