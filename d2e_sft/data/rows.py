@@ -18,11 +18,11 @@ from d2e_sft.data.sample import EventSample, check_row, read_samples, write_samp
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
 
 _EXPECTED = "expected `question`, `answer` (or `answers`) and optionally `context`; or `messages`"
-_CHATS = ("messages", "conversations")
-_ASKED = ("question", "answer", "answers", "prompt", "chosen", *_CHATS)  # names of columns, not of sets
+CHATS = ("messages", "conversations")  # columns of conversations
+_ASKED = ("question", "answer", "answers", "prompt", "chosen", *CHATS)  # names of columns, not of sets
 _NAMES_OF = {"question": ("question",), "answer": ("answer", "answers", "completion", "chosen")}
-_NOT_KNOWN = "(not known)"
-_USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "chosen", "loss"}
+NOT_KNOWN = "(not known)"  # placeholder for an answer
+_USED = {*EventSample.model_fields, *CHATS, "answer", "prompt", "completion", "chosen", "loss"}
 
 
 def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = True) -> list[EventSample]:
@@ -38,7 +38,7 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
     if isinstance(rows, str | Path):
         return read_samples(rows)
     if is_row(rows):
-        single = not all(isinstance(value, list) for value in rows.values()) or any(rows.get(key) for key in _CHATS)
+        single = not all(isinstance(value, list) for value in rows.values()) or any(rows.get(key) for key in CHATS)
         form, remedy = (
             ("one row", "put it in a list") if single else ("columns", "use datasets.Dataset.from_dict(rows)")
         )
@@ -92,7 +92,7 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     fields = {key: value for key, value in row.items() if key in EventSample.model_fields and value is not None}
     split = "dev" if name.startswith(("eval", "probe")) else "test" if name.startswith("test") else "train"
     defaults = {"id": str(number), "dataset": "rows", "split": split, "relation": "none", "context": ""}
-    chat = next((key for key in _CHATS if row.get(key)), None)
+    chat = next((key for key in CHATS if row.get(key)), None)
     # TRL's other shapes, as turns or as text; a preference may lack the prompt, which its answers then repeat.
     prompt, completion = row.get("prompt"), row.get("completion", row.get("chosen"))
     if prompt is None and isinstance(row.get("chosen"), list):
@@ -119,14 +119,14 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
 
 
 def _with_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in _CHATS:
+    for name in CHATS:
         if row.get(name):
             last = row[name][-1] if isinstance(row[name], list) else None
             unanswered = isinstance(last, Mapping) and (last.get("role") or last.get("from")) in ("user", "human")
-            return {**row, name: [*row[name], {"role": "assistant", "content": _NOT_KNOWN}]} if unanswered else row
+            return {**row, name: [*row[name], {"role": "assistant", "content": NOT_KNOWN}]} if unanswered else row
     if any(_given(row.get(name)) for name in ("answer", "answers", "completion", "chosen")):
         return row
-    return {**row, "answer": next(iter(row.get("options") or [_NOT_KNOWN])), "answers": None}
+    return {**row, "answer": next(iter(row.get("options") or [NOT_KNOWN])), "answers": None}
 
 
 def _given(answer: Any) -> bool:

@@ -1,17 +1,22 @@
 """Read rows without answers for `d2e predict`, from the same files and descriptions as own data.
 
-The answer column is not read. Without a description, columns have the names of a sample's parts. A row may have its
-own `format`, so the rows of a benchmark can be used as they are.
+The answer column is not read, nor an assistant turn that ends a conversation. Without a description, columns have the
+names of a sample's parts, or `messages`. A row may have its own `format`, so the rows of a benchmark can be used as
+they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from d2e_sft.data.conversation import Turn
+from d2e_sft.data.foreign import columns_of
+from d2e_sft.data.rows import CHATS, NOT_KNOWN
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, BadRow, EventSample, Relation
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.rows import RowParser, read_choice
 from data_builders.own_data.source import is_own
-from data_builders.own_data.spec import OwnSpec, check_file, read_spec
+from data_builders.own_data.spec import Columns, OwnSpec, check_file, read_spec
 from data_builders.raw.reader import BadRows, RawInput
 from data_builders.raw.row import Row
 
@@ -21,7 +26,8 @@ def read_questions(
 ) -> tuple[list[EventSample], list[BadRow]]:
     """Return the rows of a file as samples with placeholder answers, and the bad rows.
 
-    The id of a row without one is its line, or in Parquet and JSON arrays its item.
+    Of a conversation, the last user turn is to be answered. The id of a row without one is its line, or in Parquet and
+    JSON arrays its item.
 
     Args:
         file: `.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; or a description (YAML), whose only or `test` file is
@@ -53,11 +59,6 @@ def read_questions(
         spec = OwnSpec(train=file.name, format="qa", relation=relation)
     if mapping is not None and fmt is not None:
         raise UserError(f"--format {fmt}: {mapping} has the format; expected one of the two", "drop it")
-    if spec.by_turns:
-        raise UserError(
-            f"{mapping}: describes whole conversations; expected questions, which d2e predict asks one by one",
-            remedy="give columns for context and question, and a `prompt:` that holds both",
-        )
     check_file(file)
     described = mapping.name if mapping else "a description, given with --mapping"
     bad, licence = BadRows(skip=skip_bad), spec.licence or "not stated"
@@ -75,29 +76,72 @@ class _QuestionParser(RowParser):
         # These depend on known answers.
         without = dict.fromkeys(("subset", "habit", "choices", "rejected"))
         columns = spec.columns.model_copy(update=without)
-        super().__init__(spec.model_copy(update={"relation": spec.relation or "none", "columns": columns}), raw)
+        update = {"relation": spec.relation or "none", "columns": columns, "loss": "last"}
+        super().__init__(spec.model_copy(update=update), raw)
         self._format, self._relation, self._described = fmt, self.spec.relation, described
+        self._questions = self.spec
+        if not described:
+            self.spec = self._spec_of(dict.fromkeys(columns_of(raw.path)))
+
+    def read(self) -> list[EventSample]:
+        samples = self.raw.parse(self.rows(), self)
+        if self.spec.by_turns and self._described:
+            self._check_contexts(samples)
+        return samples
 
     @property
     def columns(self) -> list[str]:
-        return [name for name in super().columns if name != self.spec.columns.answer]
+        return [name for name in super().columns if name != self._answer_column]
 
     @property
     def optional(self) -> list[str]:
-        return [*super().optional, *(() if self._described else ("format", "options", "relation"))]
+        more = () if self._described else ("context", "format", "options", "relation")
+        if self.spec.by_turns:
+            more = (*more, self._answer_column)
+        return [*super().optional, *(name for name in more if name not in self.columns)]
+
+    @property
+    def _answer_column(self) -> str:
+        """The column with nothing but the answer, of turns the last of `[prompt, completion]`."""
+        names = self.spec.columns.messages
+        return names[-1] if self.spec.by_turns and len(names) % 2 == 0 else self.spec.columns.answer
 
     def __call__(self, row: Row) -> EventSample:
         if not self._described:
-            likely = "scq" if row.fields.get("options") else "qa"
-            update = {
-                "format": read_choice(row, "format", WORDED) or self._format or likely,
-                "relation": read_choice(row, "relation", RELATIONS) or self._relation,
-            }
-            self.spec = self.spec.model_copy(update=update)
-        return super().__call__(row).model_copy(update={"refined_context": None})
+            self.spec = self._spec_of(row.fields)
+            if not self.spec.by_turns:
+                likely = "scq" if row.fields.get("options") else "qa"
+                update = {
+                    "format": read_choice(row, "format", WORDED) or self._format or likely,
+                    "relation": read_choice(row, "relation", RELATIONS) or self._relation,
+                }
+                self.spec = self.spec.model_copy(update=update)
+        sample = self._conversation(row)[0] if self.spec.by_turns else super().__call__(row)
+        return sample.model_copy(update={"refined_context": None})
+
+    def _spec_of(self, fields: Mapping[str, object]) -> OwnSpec:
+        """The description of a row without one: of a question, or of a conversation in its own column."""
+        found = [name for name in CHATS if fields.get(name) or (name in fields and "question" not in fields)]
+        if not found:
+            return self._questions
+        context = {"context": "context"} if fields.get("context") else {}
+        return OwnSpec(train="chats", format="chat", columns=Columns.model_validate({"messages": found[0], **context}))
+
+    def _turns(self, row: Row) -> list[Turn]:
+        """The turns before the answer, and a placeholder for it; the assistant's last turn is a reference answer."""
+        name, answer = self._answer_column, Turn(role="assistant", content=NOT_KNOWN)
+        if not row.fields.get(name):
+            row = replace(row, fields={**row.fields, name: [answer.model_dump()]})
+        turns = super()._turns(row)
+        asked = turns[:-1] if turns[-1].role == "assistant" else turns
+        if not next((turn.content.strip() for turn in reversed(asked) if turn.role == "user"), ""):
+            roles = ", ".join(turn.role for turn in turns)
+            names = ", ".join(self.spec.columns.messages)
+            raise ValueError(f"{names}: got the turns {roles}; expected a user turn with text to answer")
+        return [*asked, answer]
 
     def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
-        return [NLI_LABELS[0] if self.spec.format == "nli" else next(filter(None, options), "(not known)")]
+        return [NLI_LABELS[0] if self.spec.format == "nli" else next(filter(None, options), NOT_KNOWN)]
 
     def _id(self, row: Row) -> str:
         row_id = super()._id(row)

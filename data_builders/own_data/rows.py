@@ -41,6 +41,11 @@ class RowParser:
         if not self.spec.by_turns:
             return self.raw.parse(self.rows(), self)
         samples = [sample for samples in self.raw.parse(self.rows(), self._conversation) for sample in samples]
+        self._check_contexts(samples)
+        return samples
+
+    def _check_contexts(self, samples: Sequence[EventSample]) -> None:
+        """Raise UserError if no conversation has its context where the description says."""
         if samples and self.spec.context_in != "none" and not any(sample.context for sample in samples):
             place, number = self._place(), len({sample.meta["line"] for sample in samples})
             raise UserError(
@@ -49,7 +54,6 @@ class RowParser:
                 "</NAME>, `context_in: system` (or user, tool) for a turn, `columns: {context: COLUMN}` for a column; "
                 "or `context_in: none` if there is no context",
             )
-        return samples
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the file, by its ending.
@@ -109,14 +113,8 @@ class RowParser:
         spec, columns = self.spec, self.spec.columns
         block = spec.context_block.replace("\\n", "\n") or f"{CONTEXT}\n\n"
         rule = ContextRule("" if spec.context_in == "none" else self._place(), block)
-        turns = list[Turn]()
         try:
-            for number, name in enumerate(columns.messages):
-                value = _parsed(row.fields[name])
-                if isinstance(value, str) and len(columns.messages) > 1:  # texts of user and assistant
-                    turns.append(Turn(role="assistant" if number % 2 else "user", content=value))
-                else:
-                    turns += read_turns(value, name)
+            turns = self._turns(row)
             field = row.fields[columns.context] if "context" in columns.model_fields_set else ""
             if not isinstance(field, str | None):
                 raise ValueError(f"{columns.context}: got {field!r}; expected text")
@@ -135,6 +133,17 @@ class RowParser:
             )
             for chat in chats
         ]
+
+    def _turns(self, row: Row) -> list[Turn]:
+        """The turns of a conversation; ValueError or BadRowError for what is none."""
+        names, turns = self.spec.columns.messages, list[Turn]()
+        for number, name in enumerate(names):
+            value = _parsed(row.fields[name])
+            if isinstance(value, str) and len(names) > 1:  # texts of user and assistant
+                turns.append(Turn(role="assistant" if number % 2 else "user", content=value))
+            else:
+                turns += read_turns(value, name)
+        return turns
 
     def _place(self) -> str:
         """The place of a conversation's context; empty if it is in a column."""

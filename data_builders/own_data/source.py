@@ -5,6 +5,7 @@ from pathlib import Path
 
 from d2e_sft.data.foreign import columns_of, description_of, nearest_columns
 from d2e_sft.data.hub_rows import fetch_rows, is_hub, parse_address, splits_of
+from d2e_sft.data.rows import CHATS
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.rows import RowParser
@@ -57,7 +58,7 @@ def own_source(name: str) -> Source | None:
 def _hub_spec(address: str) -> tuple[Path, OwnSpec]:
     rows, name = fetch_rows(address), parse_address(address).name.rstrip("/").rpartition("/")[2]
     columns = columns_of(rows.path)
-    chat = next((name for name in ("messages", "conversations") if name in columns), "")
+    chat = next((name for name in CHATS if name in columns), "")
     if not chat and not {"context", "question", "answer"} <= set(columns):
         shown = ", ".join(map(repr, columns))
         raise UserError(

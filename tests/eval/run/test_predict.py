@@ -102,6 +102,43 @@ def test_the_outputs_are_those_of_an_evaluation_of_the_same_rows(tmp_path: Path,
     assert {row["format"] for row in expected} > {"qa"}, "several formats in one file"
 
 
+def test_the_last_user_turn_of_a_chat_is_answered_as_by_an_evaluation(tmp_path: Path, model: str) -> None:
+    def chat(number: int, *last: str) -> list[dict[str, str]]:
+        fact = f"<context>Rain fell on day {number}.</context>\n" if number < 4 else ""
+        texts = [f"{fact}What fell?", "Rain.", f"When, {number}?", *last]
+        return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+
+    chats = {"gold": [{"messages": chat(n, f"On day {n}.")} for n in range(5)],
+             "open": [{"messages": chat(n)} for n in range(5)],
+             "prompts": [{"prompt": chat(n)} for n in range(5)]}  # fmt: skip
+    for name, rows in chats.items():
+        written(tmp_path, ".jsonl", rows).rename(tmp_path / f"{name}.jsonl")
+    (tmp_path / "mine.yaml").write_text("test: gold.jsonl\nformat: chat\nloss: all\n")
+    (tmp_path / "trl.yaml").write_text("train: x.jsonl\nformat: chat\ncolumns: {messages: [prompt, completion]}\n")
+    assert d2e("data", "build", "--datasets", tmp_path / "mine.yaml", "--out", tmp_path / "bench") == 0
+    evaluate_model(model, tmp_path / "bench", run=tmp_path / "run", options=OPTIONS)
+    expected = [row["output"] for row in read(tmp_path / "run" / "eval" / "bench" / "predictions.jsonl")]
+    assert len(set(expected)) > 1
+    for name, mapping in {"gold": None, "open": None, "mine": None, "prompts": tmp_path / "trl.yaml"}.items():
+        file = tmp_path / f"{name}.{'yaml' if name == 'mine' else 'jsonl'}"
+        run(model, file, tmp_path / f"{name}-answers.jsonl", mapping=mapping)
+        found = read(tmp_path / f"{name}-answers.jsonl")
+        assert [row["output"] for row in found] == expected
+        assert [row["question"] for row in found] == [f"When, {n}?" for n in range(5)]
+
+
+def test_each_row_of_a_file_is_a_chat_or_a_question(tmp_path: Path) -> None:
+    said = [{"from": "human", "value": "What fell?"}, {"from": "gpt", "value": ""}]
+    rows = [*ROWS[:1], {"id": "c", "conversations": said, "context": "It rained."}]
+    samples, _ = read_questions(written(tmp_path, ".jsonl", rows), mapping=None, fmt=None)
+    assert [(one.format, one.context, one.question) for one in samples] == [
+        ("qa", ROWS[0]["context"].strip(), "What 4?"), ("chat", "It rained.", "What fell?")]  # fmt: skip
+    for ending in (".csv", ".parquet"):
+        cell = json.dumps(said) if ending == ".csv" else said
+        file = written(tmp_path, ending, [{"messages": cell, "context": "It rained."}])
+        assert [one.context for one in read_questions(file, mapping=None, fmt=None)[0]] == ["It rained."]
+
+
 def test_a_finished_call_is_read_again_with_equal_options_only(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
