@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.model.storage.folder import model_identity
 from eval.compare.paper import write_paper_tables
 from eval.compare.paper_layouts import LAYOUTS
+from tests.command import call
 from tests.eval.paper_runs import AVERAGES, PAPER, SFT, cells, printed, run, trained
+from tests.factories import seal_run
+from tests.tiny import save_tiny_model
 
 
 def numbers(row: list[str]) -> list[str]:
@@ -86,6 +90,12 @@ def test_rows_are_runs_and_settings(tmp_path: Path) -> None:
     run(tmp_path / "base", {("boxes", "temporal"): 10.0}, bench="boxes")
     assert [row[0] for row in cells(printed(folder))[3:]] == ["base <sub>ZS</sub>", "base <sub>FS</sub>"]
     assert [row[0] for row in cells(printed(folder, "--bench", "piper-few"))[3:]] == ["base <sub>FS</sub>"]
+    model = str(save_tiny_model(tmp_path / "model"))
+    seal_run(Path(model))
+    for name, scored in (("same", model_identity(model)), ("earlier", "sha256:00000000")):
+        folder = run(tmp_path / name, model=model, fingerprint={"model": scored})
+        warned = " ".join(call("table", folder).err.split())
+        assert ("scores of other weights than" in warned) == (name == "earlier"), name
 
 
 OTHERS = {"teacher": 0.5, "prefer": 0.0, "sft": 0.0, "d2e": 0.5}  # objective: α that it was decoded with
