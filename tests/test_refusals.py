@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from d2e_sft.data.sample import write_samples
@@ -33,6 +34,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (folder / "cut_model" / "model.safetensors").write_bytes(b"cut")
     (folder / "cut.parquet").write_bytes((folder / "bench" / "train.parquet").read_bytes()[:500])
     (folder / "label.jsonl").write_text(bench_row(1).model_dump_json().replace('["positive"]', '["maybe"]'))
+    rows = pd.DataFrame([make_sample(n).model_dump(exclude={"meta"}) for n in range(4)])
+    rows[rows.id != "s2"].to_parquet(folder / "indexed.parquet")
     # Rows with and without tags, as files and as builds.
     (folder / "mine.csv").write_text("question,answer,context\n")
     write_samples([make_sample(1, split="test")], folder / "rows.jsonl")

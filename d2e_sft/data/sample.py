@@ -29,6 +29,7 @@ RejectedFrom = Literal["rejected", "habit", "swap"]
 BAD_ROWS_FILE = "bad_rows.jsonl"
 BadRow = dict[str, Any]  # `file`, `line` (or `item` of a JSON array), `error`, and `row`, its content as read
 
+_INDEX = "__index_level_"  # how pandas names an index without a name
 _AS_JSON = ("meta", "conversation")  # text in Parquet: a struct column would force one shape on all rows
 # About a million tokens of English. Without a limit, a context of 10 MB takes gigabytes to tokenise, then is too long.
 MOST_CHARACTERS = 4_000_000
@@ -281,7 +282,13 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
     """Yield (line, row, problem); `problem` is set if the row could not be parsed."""
     try:
-        rows = pq.ParquetFile(path).read().to_pylist()
+        file = pq.ParquetFile(path)
+        if index := next((name for name in file.schema_arrow.names if name.startswith(_INDEX)), None):
+            raise UserError(
+                f"{path}: has the column {index}, which is pandas' index; expected only the columns of samples",
+                remedy=f"write it without the index: frame.to_parquet({path.name!r}, index=False)",
+            )
+        rows = file.read().to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not a readable Parquet file ({path.stat().st_size:,} bytes: {error})",

@@ -11,7 +11,7 @@ import random
 import re
 from pathlib import Path
 
-from d2e_sft.util.answers import CLAUSE_VERBS, asked_for, is_capitalised, words
+from d2e_sft.util.answers import CLAUSE_VERBS, WORD, asked_for, is_capitalised, words
 from d2e_sft.util.files import load_package_yaml
 from data_builders.text.words import STOP_WORDS, words_of
 
@@ -87,8 +87,9 @@ def is_entity(answer: str) -> bool:
 
 
 def is_clause(answer: str) -> bool:
-    """Return whether a verb makes the answer a clause."""
-    return not CLAUSE_VERBS.isdisjoint(words(answer))
+    """Return whether a verb makes the answer a clause; `May` of a date and `Will` of a name are no verbs."""
+    has_names = shape_of(answer) in ("name", "date")
+    return not CLAUSE_VERBS.isdisjoint(WORD.findall(answer) if has_names else words(answer))
 
 
 def shape_of(answer: str) -> str:

@@ -77,6 +77,14 @@ def test_a_swap_without_sense_is_refused_with_a_reason(
     assert swaps.refused == {Refusal[why]: 1}
 
 
+@pytest.mark.parametrize("answer", ["May", "4 May", "May 4, 1990", "May 1990"])
+def test_a_date_in_may_is_swapped_for_another_date(answer: str) -> None:
+    (new,), swaps = _swap(_row(0, f"It opened in {answer}.", "When may it open?", answer), pools="lists")
+    assert swaps.pools == {Pool.LISTS: 1}
+    assert new.context == f"It opened in {new.answers[0]}."
+    assert new.answers != [answer]
+
+
 def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -> None:
     asked = "When was it built?"
     row = _row(2, "Planned for 2019, it opened in 2021.", asked, "2019")
