@@ -27,6 +27,8 @@ from d2e_sft.util.progress import Progress
 if TYPE_CHECKING:
     from d2e_sft.train.trainer import D2ETrainer
 
+_COMPUTE = ("train_seconds", "train_cpu_seconds")  # as `trained_seconds` has them
+
 
 class ReadingProbe(TrainerCallback):
     """Accuracy by subset, logged before the first step and at each evaluation.
@@ -60,8 +62,13 @@ class ReadingProbe(TrainerCallback):
         self._start = trainer.trained_seconds()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Probe the untrained model, unless a run is resumed."""
+        """Probe the untrained model; a resumed run's compute goes on from what was logged, by time per step."""
         self._start = self.trainer.trained_seconds()
+        measured = [entry for entry in state.log_history if PREFIX + _COMPUTE[0] in entry and entry["step"]]
+        if measured:
+            scale = state.global_step / measured[-1]["step"]
+            seconds, cpu_seconds = (scale * measured[-1][PREFIX + name] for name in _COMPUTE)
+            self._start = self._start[0] - seconds, self._start[1] - cpu_seconds
         if state.global_step == 0:
             with self.trainer.timed_evaluation():
                 self.trainer.log({PREFIX + name: value for name, value in self.measure().items()})
@@ -75,7 +82,7 @@ class ReadingProbe(TrainerCallback):
                 of_group = [hit for hit, its_group in zip(right, self.groups, strict=True) if its_group == group]
                 values[f"{name}_{group}"] = sum(of_group) / len(of_group)
         values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
-        compute = {"train_seconds": now[0] - self._start[0], "train_cpu_seconds": now[1] - self._start[1]}
+        compute = {name: end - start for name, end, start in zip(_COMPUTE, now, self._start, strict=True)}
         compute["train_tokens"] = self.trainer.state.num_input_tokens_seen
         return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **compute}
 

@@ -81,6 +81,16 @@ def test_it_counts_what_greedy_decoding_answers(world: Path, learnt: Path, tmp_p
     assert [entry["eval_train_tokens"] for entry in found] == [0, tokens, 2 * tokens]
 
 
+def test_the_compute_of_a_resumed_run_goes_on(world: Path, tmp_path: Path) -> None:
+    for steps in (6, 8):
+        changes = (f"train.max_steps={steps}", "train.eval_steps=2", "train.save_steps=3")
+        train_recipe(recipe_for(world, tmp_path / "run", *changes), resume=steps == 8)
+    for measure in ("eval_train_seconds", "eval_train_cpu_seconds"):
+        spent = [entry[measure] for entry in history(tmp_path / "run")]
+        assert len(spent) == 5
+        assert spent == sorted(spent)
+
+
 def test_a_first_dataset_without_conflict_rows_is_a_further_one(world: Path, tmp_path: Path) -> None:
     first, *others = [sample for sample in probed() if sample.subset in ("aligned", "conflict")]
     write_samples([first.model_copy(update={"dataset": "further"}), *others], tmp_path / "probe.jsonl")
