@@ -17,6 +17,7 @@ from eval.commands.eval_options import eval_options
 from eval.run.options import EvalOptions
 
 # Options that need no model.
+_REFUSING = "unanswerable"  # the subset of rows whose answer is that the context does not say
 _OF_QUESTIONS = {"data", "by", "out", "threshold", "overwrite"}
 
 
@@ -40,9 +41,7 @@ _OF_QUESTIONS = {"data", "by", "out", "threshold", "overwrite"}
 @click.option(
     "--threshold",
     type=Number(0, 1),
-    default=0.5,
-    show_default=True,
-    help="Least confidence of a habit; rows below it are unknown.",
+    help="Least confidence of a habit; rows below it are unknown.  [default: 0.5; with --by questions 0]",
 )
 @click.option(
     "--samples",
@@ -73,7 +72,8 @@ def tag(
 
     DATA is a folder of `d2e data build` or a file of rows; OUT gets the same rows with three more fields. `habit` is
     the model's answer. `subset` is aligned (the model is sure of an accepted answer), conflict (sure of another one)
-    or unknown (not sure, or the answer is a part of an accepted one). `meta.tag` has the model and the probability.
+    or unknown (not sure, or the answer is a part of an accepted one). Unanswerable rows stay as they are. `meta.tag`
+    has the model and the probability.
     d2e eval, d2e compare and d2e report then show the habit gap, on these rows as on any other.
 
     Answers of a model are kept by model and question: a killed call resumes, and no question is asked twice.
@@ -93,9 +93,11 @@ def tag(
     rows: dict[str, list[EventSample]] = rewriting.rows
     if not overwrite:
         _refuse_tagged(data, rows)
-    samples = [row for split_rows in rows.values() for row in split_rows]
+    samples = [row for split_rows in rows.values() for row in split_rows if row.subset != _REFUSING]
     from eval.run.habits import ClosedBook, TagRule, tagged_by_questions
 
+    if options["threshold"] is None:
+        options["threshold"] = 0.0 if model is None else TagRule.threshold
     if model is None:
         guesses = lent("guess_habits")(samples, str(data))
         tagged, tags = tagged_by_questions(samples, guesses, options["threshold"])
@@ -104,10 +106,11 @@ def tag(
         closed_book = ClosedBook(model, EvalOptions(**options), rule)
         with on_sigterm("what is answered is kept, and the same command resumes"):
             tagged, tags = closed_book.tagged(samples), closed_book.describe()
-    start, tagged_rows = 0, dict[str, list[EventSample]]()
-    for name, split_rows in rows.items():
-        tagged_rows[name] = tagged[start : start + len(split_rows)]
-        start += len(split_rows)
+    tagged_row = iter(tagged)
+    tagged_rows = {
+        name: [row if row.subset == _REFUSING else next(tagged_row) for row in split_rows]
+        for name, split_rows in rows.items()
+    }
     files = rewriting.write(tagged_rows, tags=tags)
     click.echo(_table(tagged_rows).terminal() + "\n")
     for file in files:
@@ -128,12 +131,12 @@ def _check_options(by: str, model: str | None) -> None:
 
 
 def _refuse_tagged(data: Path, rows: Mapping[str, Sequence[EventSample]]) -> None:
-    tagged = [row for split_rows in rows.values() for row in split_rows if row.subset or row.habit]
+    all_rows = [row for split_rows in rows.values() for row in split_rows]
+    tagged = [row for row in all_rows if row.subset not in (None, _REFUSING) or row.habit]
     if tagged:
-        total = sum(map(len, rows.values()))
         raise UserError(
-            f"{data}: {len(tagged):,} of {total:,} rows have a subset or a habit already, such as {tagged[0].id!r}; "
-            "expected rows without",
+            f"{data}: {len(tagged):,} of {len(all_rows):,} rows have a subset or a habit already, such as "
+            f"{tagged[0].id!r}; expected rows without",
             remedy="replace them with --overwrite",
         )
 
@@ -143,7 +146,7 @@ def _table(rows: Mapping[str, Sequence[EventSample]]) -> Table:
     for name, split_rows in rows.items():
         for row in split_rows:
             groups.setdefault((row.dataset, name), []).append(row)
-    names = ("aligned", "conflict", "unknown")
+    names = ("aligned", "conflict", "unknown", _REFUSING)
     lines = []
     for key, split_rows in groups.items():
         counts = Counter(str(row.subset) for row in split_rows)

@@ -51,9 +51,9 @@ def measures_latex(comparison: Comparison) -> str:
         best = max(shown, key=float)
         for cells, text, score in zip(rows, shown, scores, strict=True):
             mark = "†" if score.change is not None and score.change.significant else ""
-            cell = f"{text}{mark} ±{percent((score.high - score.low) / 2)}"
+            cell = f"{text}{mark} [{percent(score.low)}, {percent(score.high)}]"
             cells.append(Styled.of(cell, best=text == best and len(set(shown)) > 1))
-    caption = f"{comparison.bench}: percent, with half the width of {comparison.intervals}."
+    caption = f"{comparison.bench}: percent, with {comparison.intervals}."
     if len(comparison.labels) > 1:
         caption += f" † differs from {comparison.labels[0]} ({comparison.test(_TEST)}, Holm, p < 0.05)."
     return latex_table(Table.of(columns, rows, caption), comparison.bench.replace(" ", "-"))

@@ -359,9 +359,8 @@ def small_note(comparison: Comparison) -> str:
         for (dataset, subset, n), right in (comparison.small_subsets or {}).items()
     ]
     lacking = {subset for _, subset, _ in comparison.small_subsets or {}} == {"unanswerable"}
-    remedy = "A larger test share, or d2e data build --swap-test 1, gives more."
-    if lacking:
-        remedy = "A larger test share, or d2e data build --unanswerable-test 1, gives more."
+    build = "d2e data build --unanswerable-test 1" if lacking else "d2e data build --swap-test 1"
+    remedy = f"More --max-samples, a larger test share, or {build}, gives more."
     few = f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS})"
     return f"{few}: {'; '.join(counts)}. {remedy}" if counts else ""
 

@@ -107,17 +107,19 @@ def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Pat
 def test_rows_are_tagged_by_their_own_questions_without_a_model(world: Path, tmp_path: Path) -> None:
     answers = ["the fog" if n == 5 else "the river" for n in range(20)]
     rows = [make_sample(n, context=f"Day {n}.", question="What rose?", answers=[answers[n]]) for n in range(20)]
-    write_samples(rows, tmp_path / "rows.jsonl")
+    refusal = make_sample(20, context="Day 20.", question="What rose?", answers=["not said"], subset="unanswerable")
+    write_samples([*rows, refusal], tmp_path / "rows.jsonl")
     output_of("data", "tag", tmp_path / "rows.jsonl", "--by", "questions", "--out", tmp_path / "out.jsonl")
-    tagged = read_samples(tmp_path / "out.jsonl")
+    *tagged, kept = read_samples(tmp_path / "out.jsonl")
+    assert kept == refusal
     assert [row.subset for row in tagged] == ["conflict" if n == 5 else "aligned" for n in range(20)]
     assert (tagged[5].habit, tagged[4].habit) == (["the river"], ["the river"])
-    assert tagged[5].meta["tag"] == {"by": "questions", "threshold": 0.5, "probability": 1.0}
+    assert tagged[5].meta["tag"] == {"by": "questions", "threshold": 0, "probability": 1.0}
     assert taggers(tagged) == {}, "the habit of the rows is no model's"
     output_of("data", "tag", world / "mine", "--by", "questions", "--out", tmp_path / "tagged")
     manifest = json.loads((tmp_path / "tagged" / "manifest.json").read_text())
-    assert manifest["tags"] == {"by": "questions", "threshold": 0.5}
-    assert "d2e data tag OUT --by questions --threshold 0.5" in (tmp_path / "tagged" / "README.md").read_text()
+    assert manifest["tags"] == {"by": "questions", "threshold": 0}
+    assert "d2e data tag OUT --by questions" in (tmp_path / "tagged" / "README.md").read_text()
     refused = call("data", "tag", tmp_path / "rows.jsonl", "--by", "questions", "--model", "m", "--out", "new.jsonl")
     assert (refused.status, "--by questions with --model: no model is asked" in refused.err) == (1, True)
     missing = call("data", "tag", tmp_path / "rows.jsonl", "--out", "new.jsonl")

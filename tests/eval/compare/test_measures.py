@@ -118,7 +118,7 @@ def test_a_measure_is_a_block_and_a_verdict_follows() -> None:
 def test_latex_marks_the_best_and_the_significant() -> None:
     lines = measures_latex(FOUND).splitlines()
     [row] = [line for line in lines if line.startswith(r"b \& c &")]
-    assert r"\textbf{75.0}\textsuperscript{\dag} {\scriptsize $\pm$" in row
+    assert r"\textbf{75.0}\textsuperscript{\dag} {\scriptsize {[}58.8, 87.3]}" in row
     [first] = [line for line in lines if line.startswith(r"a\_1 &")]
     assert r"\textbf" not in first
     equal = compare_measures("wiqa", {"a": accuracy(RIGHT), "b": accuracy(RIGHT)})
