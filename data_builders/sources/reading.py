@@ -171,5 +171,6 @@ def read_source(job: Job) -> SplitSamples:
 
 
 def has_answer(sample: EventSample) -> bool:
-    """Return whether the context has one of the accepted answers, ignoring letter case."""
-    return contains_any(sample.context, sample.answers)
+    """Return whether the context has one of the accepted answers, ignoring letter case and a chat's full stop."""
+    stop = "." if sample.format == "chat" else ""
+    return contains_any(sample.context, [answer.removesuffix(stop) for answer in sample.answers])

@@ -14,6 +14,7 @@ from d2e_sft.util.errors import UserError
 from data_builders.commands.show import draw, marked, share_kept, write_rows_page
 from data_builders.quality.context_free import guess_habits, guesses, question_alone
 from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
+from data_builders.sources.reading import has_answer
 from tests.tiny import make_sample
 
 PLACES = {
@@ -324,3 +325,9 @@ def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:
     assert [part.count("prompt of the refined view") for part in (first, second, third)] == [1, 1, 0]
     assert page.count("prompt of the imagined view") == 3
     assert "rain | a storm" in first
+
+
+def test_the_full_stop_of_a_chats_answer_need_not_be_in_the_context() -> None:
+    row = make_sample(0, context="It costs €5, and more on Sundays.", answers=["€5."])
+    assert not has_answer(row)
+    assert has_answer(row.model_copy(update={"format": "chat"}))
