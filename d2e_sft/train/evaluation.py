@@ -65,6 +65,21 @@ class HeldOutLoader(DataLoader[Any]):
     samples: list[EventSample] | None = None
 
 
+class _Texts(list[Any]):
+    """What `compute_metrics` is given: a list, which numpy refuses to take for an array of logits or labels."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise UserError(
+            "compute_metrics: it gets answers as texts, and the accepted answers of each row; there are no logits",
+            "compare predictions[i], a text, with label_ids[i], a list of texts",
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("argmax", "shape", "astype", "reshape", "size", "dtype"):
+            self.__array__()
+        raise AttributeError(name)
+
+
 class EvaluatingTrainer(Trainer):
     """transformers' Trainer with evaluations of rows in several views.
 
@@ -328,15 +343,8 @@ class EvaluatingTrainer(Trainer):
     def _own_metrics(self, texts: list[str], references: list[list[str]]) -> dict[str, Any]:
         if self.compute_metrics is None:
             return {}
-        try:
-            values: Any = self.compute_metrics(EvalPrediction(predictions=texts, label_ids=references))
-        except AttributeError as error:
-            if not str(error).startswith("'list' object has no attribute"):
-                raise
-            raise UserError(
-                f"compute_metrics: {error}; it gets answers as texts, and the accepted answers of each row",
-                "compare predictions[i], a text, with label_ids[i], a list of texts; there are no logits",
-            ) from error
+        given = EvalPrediction(predictions=_Texts(texts), label_ids=_Texts(references))
+        values: Any = self.compute_metrics(given)
         if not isinstance(values, Mapping):
             raise UserError(f"compute_metrics: returned a {type(values).__name__}; expected a dict, name → value")
         values = denumpify_detensorize(dict(values))
