@@ -278,7 +278,15 @@ class D2EConfig(_Keys):
         if self.gradient_accumulation_steps is not None:
             processes = int(os.environ.get("WORLD_SIZE", "1"))
             size = self.per_device_train_batch_size
-            train["batch_size"] = size * self.gradient_accumulation_steps * processes if size else size
+            batch = size * self.gradient_accumulation_steps * processes if size else size
+            if train["batch_size"] not in (batch, type(self).__dataclass_fields__["batch_size"].default):
+                raise UserError(
+                    f"batch_size={train['batch_size']} with gradient_accumulation_steps="
+                    f"{self.gradient_accumulation_steps} and per_device_train_batch_size={size} on {processes} "
+                    f"process{'es' * (processes > 1)}, which make {batch}",
+                    "leave out one of batch_size and gradient_accumulation_steps",
+                )
+            train["batch_size"] = batch
         elif self.fits_micro_batch:
             train = fit_micro_batch(train, [{"batch_size"}])
         content["train"] = train

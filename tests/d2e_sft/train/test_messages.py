@@ -82,6 +82,7 @@ OF_CONFIG = {
     "a lambda as objective": {"objective": lambda: 0},
     "tensor parallelism": {"parallelism_config": ParallelismConfig(tp_size=4)},
     "a batch that micro-batches do not divide": {"batch_size": 12, "per_device_train_batch_size": 7},
+    "a batch that accumulation contradicts": {"batch_size": 10, "gradient_accumulation_steps": 4},
     "tokens beside accumulation": {"micro_batch_tokens": 300, "gradient_accumulation_steps": 2},
 }
 OF_TRL: Mapping[str, Any] = {
