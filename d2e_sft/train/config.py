@@ -245,6 +245,8 @@ class D2EConfig(_Keys):
             default = argument.default_factory() if argument.default_factory is not MISSING else argument.default
             if not argument.init or (argument.name in ("packing", "max_length") and not value):
                 continue  # as TRL says that samples are neither packed nor cut
+            if argument.name == "gradient_accumulation_steps" and value == default and more.get("batch_size"):
+                continue  # it follows from batch_size
             if argument.name in known:
                 values[argument.name] = value
             elif value not in (None, default):
@@ -279,7 +281,8 @@ class D2EConfig(_Keys):
             processes = int(os.environ.get("WORLD_SIZE", "1"))
             size = self.per_device_train_batch_size
             batch = size * self.gradient_accumulation_steps * processes if size else size
-            if train["batch_size"] not in (batch, type(self).__dataclass_fields__["batch_size"].default):
+            usual = type(self).__dataclass_fields__["batch_size"].default
+            if train.setdefault("batch_size", batch) not in (batch, usual):
                 raise UserError(
                     f"batch_size={train['batch_size']} with gradient_accumulation_steps="
                     f"{self.gradient_accumulation_steps} and per_device_train_batch_size={size} on {processes} "
