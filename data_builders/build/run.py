@@ -247,7 +247,8 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
             if step.rows_in and not step.rows_out
         ]
         splits[split] = _describe_split(rows, samples, state.reading.bad.count(source.name, split))
-        state.warnings += [f"{title}: {problem}" for problem in answerless(samples) if source.own]
+        if source.own:  # only then are the contexts searched for their answers
+            state.warnings += [f"{title}: {problem}" for problem in answerless(samples)]
         if source.own and (repeats := repeated_rows(samples)):
             splits[split]["exact_duplicates"] = len(repeats)
             shown = _first_of([f"{row} repeats {first}" for row, first in repeats])

@@ -1,6 +1,6 @@
 """How a report opens: the verdict in a sentence, and a few large numbers.
 
-Both are about one run, at the `place` that `presented` finds, against the first, as the samples are.
+Both are about one run against the first: the `leader`, or without a decided gain the run that `presented` finds.
 """
 
 from __future__ import annotations
