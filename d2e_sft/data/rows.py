@@ -64,6 +64,17 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
     unused = sorted({key for row in rows if isinstance(row, Mapping) for key in row} - _USED)
     if unused:
         print(f"{name}: unused columns: {', '.join(unused)}", file=sys.stderr)
+    # Only a column's context that no turn quotes has the rule's block.
+    places = [
+        sample.conversation and sample.conversation.context_block
+        for row, sample in zip(rows, samples, strict=True)
+        if isinstance(row, Mapping) and not row.get("conversation") and sample.format == "chat" and row.get("context")
+    ]
+    if apart := places.count(ContextRule().block):
+        print(
+            f"{name}: in {apart} of {len(places)} rows no turn quotes the column context; it is before a user turn",
+            file=sys.stderr,
+        )
     return samples
 
 
@@ -89,6 +100,11 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     where = f"{name}, row {number}"
     if not isinstance(row, Mapping):
         raise UserError(f"{where}: got {row!r:.60}, a {type(row).__name__}; expected a dict")
+    if row.get("label") is False and row.get("completion"):
+        raise UserError(
+            f"{where}: label=False marks a wrong completion (rows of TRL's KTO), and it would be trained on as right",
+            remedy="leave such rows out, or give pairs: columns prompt, chosen and rejected, with objective='prefer'",
+        )
     fields = {key: value for key, value in row.items() if key in EventSample.model_fields and value is not None}
     split = "dev" if name.startswith(("eval", "probe")) else "test" if name.startswith("test") else "train"
     defaults = {"id": str(number), "dataset": "rows", "split": split, "relation": "none", "context": ""}

@@ -28,7 +28,13 @@ from d2e_sft.config.sections import fit_micro_batch
 from d2e_sft.model.forward import checkpointing_argument
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.prepare import precision_for
-from d2e_sft.util.distributed import asked_for, process_state, wait_for_gloo_at_exit, without_launcher_precision
+from d2e_sft.util.distributed import (
+    asked_for,
+    process_state,
+    refuse_without_deepspeed,
+    wait_for_gloo_at_exit,
+    without_launcher_precision,
+)
 from d2e_sft.util.errors import UserError, describe_problem, did_you_mean, shortened
 from d2e_sft.util.files import load_json
 from d2e_sft.util.signals import end_with_parent
@@ -61,7 +67,9 @@ _NOT_RECORDED = {
     *("completion_only_loss", "logging_first_step", "logging_nan_inf_filter"),
     "assistant_only_loss",  # kept in the rows
 }
+_OF_BATCH = ("gradient_accumulation_steps", "per_device_train_batch_size")
 _UNSET: tuple[Any, ...] = (None, False, "", [], {}, AcceleratorConfig())  # no value, as it is given or resolved
+_NO_LIMIT = 2**20  # tokens, for max_length=None, which means no limit in TRL
 _GATHER = "stage3_gather_16bit_weights_on_model_save"
 _OVER_TOKENS = "it divides a row's tokens over processes, and the views of a packed row share prefixes"
 _OVER_ROWS = "processes that share a layer need the same rows, and each process gets rows of its own"
@@ -123,7 +131,9 @@ class D2EConfig(_Keys):
 
     Args:
         batch_size: Global batch; `gradient_accumulation_steps` follows from it. An explicit
-            `gradient_accumulation_steps` determines the global batch instead.
+            `gradient_accumulation_steps` determines the global batch instead; given with another `batch_size`, it is
+            refused.
+        max_length: None means no limit, as in TRL.
         per_device_train_batch_size: A micro-batch is the largest divisor of a process's share up to this.
             Given with `batch_size`, it must divide that.
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
@@ -161,8 +171,11 @@ class D2EConfig(_Keys):
     overwrite_output_dir: bool = False
 
     def __new__(cls, *args: Any, **arguments: Any) -> Self:
-        check_names("D2EConfig", arguments, [argument.name for argument in fields(cls) if argument.init])
+        names = [argument.name for argument in fields(cls) if argument.init]
+        check_names("D2EConfig", arguments, names)
         config: Self = super().__new__(cls)
+        # A parser of command lines gives all arguments, also those that the user left out.
+        config.has_own_batch = "batch_size" in arguments and len(arguments) < len(names)
         config.fits_micro_batch = "per_device_train_batch_size" not in arguments
         return config
 
@@ -200,6 +213,7 @@ class D2EConfig(_Keys):
         with without_launcher_precision():
             super().__post_init__()
         self.deepspeed = of_deepspeed
+        refuse_without_deepspeed(self.distributed_state)
         if getattr(self.deepspeed_plugin, "zero_stage", 0) == 3:  # a run folder holds a whole model
             self.deepspeed_plugin.deepspeed_config["zero_optimization"][_GATHER] = True
         if self.world_size > 1:
@@ -243,9 +257,9 @@ class D2EConfig(_Keys):
         for argument in fields(args):
             value = getattr(args, argument.name) if argument.init else None
             default = argument.default_factory() if argument.default_factory is not MISSING else argument.default
-            if not argument.init or (argument.name in ("packing", "max_length") and not value):
-                continue  # as TRL says that samples are neither packed nor cut
-            if argument.name == "gradient_accumulation_steps" and value == default and more.get("batch_size"):
+            if not argument.init or (argument.name == "packing" and not value):
+                continue  # as TRL says that samples are not packed
+            if argument.name in _OF_BATCH and value == default and more.get("batch_size"):
                 continue  # it follows from batch_size
             if argument.name in known:
                 values[argument.name] = value
@@ -275,16 +289,17 @@ class D2EConfig(_Keys):
             value = getattr(self, name)
             if value is not None:
                 content[section][key] = getattr(value, "value", value)
+        content["data"].setdefault("max_length", _NO_LIMIT)
         train = content["train"] | {"output_dir": str(self.output_dir or "trainer_output")}
         train["gradient_checkpointing"] = bool(getattr(self, checkpointing_argument()) or self.gradient_checkpointing)
         if self.gradient_accumulation_steps is not None:
             processes = int(os.environ.get("WORLD_SIZE", "1"))
             size = self.per_device_train_batch_size
             batch = size * self.gradient_accumulation_steps * processes if size else size
-            usual = type(self).__dataclass_fields__["batch_size"].default
-            if train.setdefault("batch_size", batch) not in (batch, usual):
+            given, usual = train.get("batch_size", batch), type(self).__dataclass_fields__["batch_size"].default
+            if given != batch and (self.has_own_batch or given != usual):
                 raise UserError(
-                    f"batch_size={train['batch_size']} with gradient_accumulation_steps="
+                    f"batch_size={given} with gradient_accumulation_steps="
                     f"{self.gradient_accumulation_steps} and per_device_train_batch_size={size} on {processes} "
                     f"process{'es' * (processes > 1)}, which make {batch}",
                     "leave out one of batch_size and gradient_accumulation_steps",

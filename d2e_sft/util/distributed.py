@@ -47,12 +47,7 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
         state = PartialState(cpu=on_cpu, **options)
     # torch renamed two collectives and warns at every call that DeepSpeed makes.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
-    if asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
-        raise UserError(
-            f"DeepSpeed was asked for (deepspeed=…, or ACCELERATE_USE_DEEPSPEED), but training would run as "
-            f"{state.distributed_type.value}",
-            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`, or a script with `torchrun`",
-        )
+    refuse_without_deepspeed(state)
     # `accelerate launch --cpu` with several processes starts only one and sets an address but no size.
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
         raise UserError(
@@ -68,6 +63,17 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
     if state.num_processes > 1:
         wait_for_gloo_at_exit()
     return state
+
+
+def refuse_without_deepspeed(state: PartialState) -> None:
+    """Raise UserError if DeepSpeed was asked for and training would run without it, as with ACCELERATE_USE_CPU."""
+    if asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
+        raise UserError(
+            f"DeepSpeed was asked for (deepspeed=…, or ACCELERATE_USE_DEEPSPEED), but training would run as "
+            f"{state.distributed_type.value}",
+            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`, or a script with `torchrun`; leave "
+            "out use_cpu and ACCELERATE_USE_CPU",
+        )
 
 
 @cache

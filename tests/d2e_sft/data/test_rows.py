@@ -106,11 +106,25 @@ def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "train_dataset: unused columns: title, url\n"
 
 
+def test_contexts_that_no_turn_quotes_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [{"role": "user", "content": "Context: It rained.\nWhat fell?"}]
+    row = {"prompt": asked, "completion": [{"role": "assistant", "content": "Rain."}]}
+    found, apart, _ = samples_of([{**row, "context": text} for text in ("It rained.", "It snowed.", "")], "x")
+    assert found.conversation is not None
+    assert found.conversation.messages(found.context) == asked
+    assert apart.conversation is not None
+    assert apart.conversation.messages(apart.context)[0]["content"].startswith("It snowed.\n\nContext: ")
+    assert capsys.readouterr().err.startswith("x: in 1 of 2 rows no turn quotes")
+    samples_of([{**row, "context": "It rained."}], "x")
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
         ([ROW, {"query": "What?", "answer": "x"}], r"train_dataset, row 1: no `question`; it has query, answer"),
         ([{"question": "What?", "label": "x"}], r"row 0: no `answer`; it has question, label"),
+        ([ROW, {"prompt": "What?", "completion": "x", "label": False}], r"row 1: label=False marks a wrong"),
         ([{**ROW, "options": ["hail"]}], r"row 0: answers: \['rain'\] not among the options"),
         ([{**ROW, "question": " "}], r"row 0: question: got ' '; expected text that is not empty"),
         (["What fell?"], r"row 0: got 'What fell\?', a str; expected a dict"),

@@ -146,10 +146,11 @@ def test_only_what_was_changed_and_no_recipe_can_express_is_left_out() -> None:
 
 def test_transformers_parser_takes_recipe_keys_as_options(tmp_path: Path) -> None:
     words = ["--output_dir", str(tmp_path), "--objective", "teacher", "--debias", "false", "--save_steps", "0.5"]
+    words += ["--gradient_accumulation_steps", "2"]
     parser = HfArgumentParser(D2EConfig)  # type: ignore[arg-type]
     assert "The debias ratio" in parser.format_help()
     (args,) = parser.parse_args_into_dataclasses(words)
-    assert (args.d2e, args.save_steps) == (D2ESection(objective="teacher", debias=False), 0.5)
+    assert (args.d2e, args.save_steps, args.batch_size) == (D2ESection(objective="teacher", debias=False), 0.5, 16)
 
 
 @pytest.mark.parametrize("of_launcher", [None, "bf16"])
@@ -175,6 +176,7 @@ def test_precision_is_that_of_the_arguments(monkeypatch: pytest.MonkeyPatch, of_
         ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, (8, 4, 2, 4)),
         ({"batch_size": 12, "micro_batch_tokens": 99, "per_device_train_batch_size": 4}, (12, 12, 1, 4)),
         ({"batch_size": 12, "rows_per_context": 2, "per_device_train_batch_size": 4}, (12, 12, 1, 4)),
+        ({"batch_size": None, "gradient_accumulation_steps": 2}, (16, 8, 2, 8)),
         ({"per_device_eval_batch_size": 5}, (64, 8, 8, 5)),
     ],
 )
@@ -187,6 +189,8 @@ def test_the_global_batch_and_accumulation_follow_from_each_other(given: dict[st
 def test_transformers_own_arguments_are_completed() -> None:
     args = D2EConfig.of(TrainingArguments("run", learning_rate=0.5, per_device_train_batch_size=3, use_cpu=True))
     assert (args.learning_rate, args.per_device_train_batch_size, args.bf16, args.alpha) == (0.5, 3, False, 0.5)
+    for size in (64, 12):
+        assert D2EConfig.of(TrainingArguments("run", use_cpu=True), batch_size=size).batch_size == size
     assert not args.remove_unused_columns, "views are no columns of a model's forward"
     assert D2EConfig.of(args) is args
     changed = D2EConfig.of(TrainingArguments("run", learning_rate=0.5, use_cpu=True), objective="sft", learning_rate=2)

@@ -1,7 +1,9 @@
 """`d2e train --launch`: the command it composes, what it refuses, and that the processes it starts train."""
 
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,18 @@ def test_other_processes_are_refused(monkeypatch: pytest.MonkeyPatch, variable: 
     monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=said):
         process_state()
+
+
+def test_a_script_whose_deepspeed_accelerate_ignores_is_refused(tmp_path: Path) -> None:
+    script = (
+        "from d2e_sft import D2EConfig; D2EConfig('run', bf16=False, deepspeed={'zero_optimization': {'stage': 2}})"
+    )
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    of_launcher = {**os.environ, **ranks, "MASTER_PORT": str(free_port()), "CUDA_VISIBLE_DEVICES": ""}
+    command, of_launcher["ACCELERATE_USE_CPU"] = [sys.executable, "-c", script], "true"
+    ended = subprocess.run(command, cwd=tmp_path, env=of_launcher, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert re.search("UserError: DeepSpeed was asked for .*, but training would run as MULTI_CPU", ended.stderr)
 
 
 def test_bfloat16_under_deepspeed_needs_an_accelerator(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:

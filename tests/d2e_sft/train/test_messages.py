@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -66,7 +67,8 @@ def trainer(folder: Path, rows: Any = ROWS, *, model: Any = None, given: Any = N
 
 
 def argmax(answered: Any) -> Any:
-    return answered.predictions.argmax(-1)
+    logits, labels = answered
+    return {"accuracy": float(np.mean(np.argmax(logits, axis=-1) == labels))}
 
 
 ARGUMENTS: Mapping[str, Any] = {
@@ -83,6 +85,7 @@ OF_CONFIG = {
     "tensor parallelism": {"parallelism_config": ParallelismConfig(tp_size=4)},
     "a batch that micro-batches do not divide": {"batch_size": 12, "per_device_train_batch_size": 7},
     "a batch that accumulation contradicts": {"batch_size": 10, "gradient_accumulation_steps": 4},
+    "the usual batch that accumulation contradicts": {"batch_size": 64, "gradient_accumulation_steps": 4},
     "tokens beside accumulation": {"micro_batch_tokens": 300, "gradient_accumulation_steps": 2},
 }
 OF_TRL: Mapping[str, Any] = {
@@ -210,7 +213,15 @@ def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: 
     expected = (0.5, 77, "auto", False)
     assert (args.learning_rate, args.max_length, args.packing, args.assistant_only_loss) == expected
     whole = D2EConfig.of(SFTConfig(str(tmp_path), max_length=None, assistant_only_loss=True, use_cpu=True))
-    assert (whole.max_length, whole.assistant_only_loss) == (1024, True)
+    assert whole.assistant_only_loss
+    assert whole.recipe.data.max_length > 10**6
+
+
+def test_no_maximum_length_trains_on_rows_above_the_default(tmp_path: Path) -> None:
+    long = [{**ROWS[0], "context": "Rain fell for days. " * 300}] * 2
+    made = trainer(tmp_path, long, max_length=None, max_steps=1, objective="sft", per_device_train_batch_size=1)
+    assert max(len(row["original"]) for row in made.train_dataset) > 1024
+    assert made.train().global_step == 1
 
 
 def test_arguments_of_trl_that_are_none_are_left_out(tmp_path: Path) -> None:
