@@ -311,10 +311,3 @@ def test_sigterm_saves_a_checkpoint_where_none_was_due_and_ends_with_75(
     assert d2e("train", folder / "run.yaml", f"train.output_dir={folder / 'whole'}", "train.save_steps=null") == 0
     one, other = ((folder / name / "model.safetensors").read_bytes() for name in ("run", "whole"))
     assert one == other
-
-
-def test_an_unset_batch_follows_from_accumulation_and_a_set_one_decides_it(tmp_path: Path) -> None:
-    unset = D2EConfig(str(tmp_path), batch_size=None, per_device_train_batch_size=4, gradient_accumulation_steps=2)
-    assert unset.recipe.train.batch_size == 8
-    completed = D2EConfig.of(TrainingArguments(str(tmp_path)), batch_size=16)
-    assert (completed.recipe.train.batch_size, completed.gradient_accumulation_steps) == (16, 2)
