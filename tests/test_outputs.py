@@ -41,7 +41,6 @@ _COMMANDS = [
     "data list --json FILE.json",
     "data check OWN --against BENCH --json FILE.json",
     "data show TRAIN --html FILE.html",
-    "data stats TRAIN --html FILE.html",
     "data stats TRAIN --json FILE.json",
     "data convert TRAIN FILE.jsonl",
     "data convert TRAIN --out FILE.jsonl",

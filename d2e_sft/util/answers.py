@@ -22,6 +22,16 @@ _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 _CURRENCY = re.compile("[€£¥]")
 _SIGN = re.compile(r"(?<![\w.])[-−](?=\d)")
 _UNSEEN = re.compile("[\u034f\u115f\u1160\u2800\u3164\ufe00-\ufe0f\uffa0]")  # invisible, though no format characters
+_TELLS = "say|tell|state|mention|contain|specify|give|know|answer|provide|include|determine"
+_REFUSAL = (  # in normalised text, which has no apostrophes and articles
+    rf"(?:unknown|unanswerable"
+    rf"|(?:not|never|isnt) (?:be )?(?:known|given|stated|mentioned|said|specified|provided|clear)"
+    rf"|(?:do|does|did) not (?:{_TELLS})|(?:dont|doesnt|didnt|cannot|cant|can not|unable to) (?:{_TELLS})"
+    rf"|(?:cannot|cant|can not) be (?:known|said|told|answered|determined)"
+    rf"|no (?:answer|information|mention)|(?:not enough|insufficient) (?:information|context))"
+)
+_WITH_REFUSAL = re.compile(rf"\b{_REFUSAL}\b")
+_WHOLE_REFUSAL = re.compile(rf"(?:i |it )?{_REFUSAL}|na|unclear|not (?:applicable|available|found)")
 _SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers as they are written, and signs with a meaning
 
 
@@ -69,6 +79,12 @@ def contains(text: str, words: str, *, signs: bool = False) -> bool:
     key = normalise(words)
     has_signs = not signs or Counter(_signs(words)) <= Counter(_signs(text))
     return bool(key) and f" {key} " in f" {normalise(text)} " and has_signs
+
+
+def has_refusal(text: str, *, whole: bool = False) -> bool:
+    """Return whether a usual phrase says that the context does not answer; `whole`: whether the text is only that."""
+    plain = normalise(text)
+    return bool(_WHOLE_REFUSAL.fullmatch(plain) if whole else _WITH_REFUSAL.search(plain))
 
 
 def _signs(text: str) -> list[str]:

@@ -8,8 +8,7 @@ import click
 from d2e_sft.config.options import out_argument
 from d2e_sft.util.encrypted_zip import PASSWORD, write_encrypted
 from d2e_sft.util.files import write_whole
-from data_builders.boxes.scenarios import VARIANTS, Variant
-from data_builders.boxes.source import RowFormat, official_rows
+from data_builders.boxes.source import VARIANTS, RowFormat, Variant, official_rows
 
 
 @click.command()

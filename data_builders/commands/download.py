@@ -7,7 +7,7 @@ import click
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import replacing
-from data_builders.raw.download import fetch
+from data_builders.raw.files import fetch
 from data_builders.sources import SOURCES
 
 

@@ -10,7 +10,7 @@ import click
 from d2e_sft.util.files import write_json
 from d2e_sft.util.table import Table
 from data_builders.build.suites import SUITES
-from data_builders.raw.download import cached_path
+from data_builders.raw.files import cached_path
 from data_builders.raw.source import Source
 from data_builders.sources import SOURCES
 

@@ -6,7 +6,7 @@ import click
 
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json, write_whole
+from d2e_sft.util.files import write_json
 from data_builders.commands.shared import FILE, PATH
 from data_builders.dataset import read_set
 
@@ -22,7 +22,6 @@ from data_builders.dataset import read_set
     show_default=True,
     help="Folder with the raw files of a system, as SYSTEM/FILE.",
 )
-@click.option("--html", metavar="FILE", type=FILE, help="Write a page with plots.")
 @click.option("--json", "json_file", metavar="FILE", type=FILE, help="Write all numbers.")
 @click.option(
     "--tokenizer",
@@ -36,7 +35,6 @@ from data_builders.dataset import read_set
 def stats(
     data: tuple[Path, ...],
     raw: Path,
-    html: Path | None,
     json_file: Path | None,
     tokenizer: str,
     prompt_set: str,
@@ -53,25 +51,22 @@ def stats(
 
     \b
     Examples:
-      d2e data stats data/piper-10k --html piper-10k.html
+      d2e data stats data/piper-10k --json piper-10k.json
       d2e data stats crepe
     """
-    from data_builders.quality.stats import compute_stats, render_stats, stats_tables
+    from data_builders.quality.stats import compute_stats, stats_tables
     from data_builders.quality.systems import SYSTEMS, system_tables
 
     if systems := [str(path) for path in data if str(path) in SYSTEMS]:
-        if len(systems) != len(data) or html or json_file:
-            raise UserError(f"{systems[0]}: a system is counted by itself", "drop other DATA, --html and --json")
+        if len(systems) != len(data) or json_file:
+            raise UserError(f"{systems[0]}: a system is counted by itself", "drop other DATA and --json")
         for table in (table for name in systems for table in system_tables(name, raw / name)):
             click.echo(table.terminal() + "\n")
         return
     sets = [read_set(path) for path in data]
     numbers = compute_stats(sets, tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
-    for table in (table for tables in stats_tables(numbers).values() for table in tables):
+    for table in stats_tables(numbers):
         click.echo(table.terminal() + "\n")
     if json_file:
         write_json(json_file, numbers)
         click.echo(f"wrote {json_file}")
-    if html:
-        write_whole(html, render_stats(numbers))
-        click.echo(f"wrote {html}")

@@ -12,7 +12,7 @@ from typing import Any
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.sample import EventSample, Split, read_samples
-from d2e_sft.util.answers import answer_key, look_alikes, normalise, option_key, visible_text
+from d2e_sft.util.answers import answer_key, has_refusal, look_alikes, option_key, visible_text
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
@@ -26,12 +26,6 @@ CHECKSUM_UNKNOWN = "no published checksum is known"
 CHECKSUM_OWN = "own file"
 CHECKSUM_DIFFERS = "differs from the published file"
 REDISTRIBUTION_ALLOWED = "allowed by the licence"
-# Usual answers where a context does not say, normalised.
-_REFUSALS = (
-    *("na", "not applicable", "not available", "not stated", "not given", "not mentioned", "not specified"),
-    *("not provided", "not known", "not found", "unknown", "unclear", "unanswerable", "no answer", "cannot say"),
-    *("cannot be determined", "dont know", "do not know", "i dont know", "i do not know", "it does not say"),
-)
 _OFTEN = 3  # rows with one answer that their contexts lack, from which on it may be a refusal
 
 
@@ -117,7 +111,7 @@ def answerless(rows: Sequence[EventSample]) -> Iterator[str]:
     """Yield warnings of free answers that their non-empty contexts lack: usual refusals, and others from 5 % on."""
     read = [row for row in rows if row.format in ("qa", "chat") and row.context.strip() and is_answerable(row)]
     without = [row for row in read if not has_answer(row)]
-    refusals = Counter(row.answers[0] for row in without if normalise(row.answers[0]) in _REFUSALS)
+    refusals = Counter(row.answers[0] for row in without if has_refusal(row.answers[0], whole=True))
     if refusals:
         listed = ", ".join(f"{answer!r} ({count:,} rows)" for answer, count in refusals.items())
         yield (

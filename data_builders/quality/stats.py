@@ -23,8 +23,6 @@ _ALONE = (
     "cross-validated in five parts, and rows with the same premise are never in both training and test part; ± is one "
     "standard error. Labels that can be told without the premise do not ask for reading."
 )
-_REFINED = "Where the refined context equals the context, distillation teaches nothing."
-_TITLES = ("Rows", "Prompt lengths", "What the refiner keeps", "Labels of nli, and what the hypothesis tells")
 
 Measure = Callable[[Sequence[EventSample], View], list[int]]  # the length of each sample's prompt of a view
 _Update = Callable[[int], object]  # is called with the number of rows that were measured once more
@@ -114,8 +112,8 @@ def _describe(samples: Sequence[EventSample], measure: Measure, seed: int, updat
     }
 
 
-def stats_tables(stats: dict[str, Any]) -> dict[str, list[Table]]:
-    """Return the tables by title: rows, prompt lengths, refinement, labels of nli; those without rows are left out."""
+def stats_tables(stats: dict[str, Any]) -> list[Table]:
+    """Return the tables of rows, prompt lengths, refinement and labels of nli; those without rows are left out."""
     groups = stats["groups"]
     several = len({group["data"] for group in groups}) > 1
     keys = [*(["data"] if several else []), "dataset", "split"]
@@ -129,13 +127,12 @@ def stats_tables(stats: dict[str, Any]) -> dict[str, list[Table]]:
         for view, size in group["prompt_lengths"].items()
     ]
     heads = ["view", "n", f"mean {stats['unit']}", "5 %", "median", "95 %", "longest"]
-    tables = [
-        [Table.of([*keys, "relation", "format", "rows"], counts, keys=len(keys))],
-        [Table.of([*keys, *heads], lengths, keys=len(keys))],
-        refinement_tables(keys, [(name, group["rows"], group) for name, group in named]),
-        _nli_tables(keys, [(name, group) for name, group in named if group["nli_labels"]], stats.get("left_out")),
+    return [
+        Table.of([*keys, "relation", "format", "rows"], counts, keys=len(keys)),
+        Table.of([*keys, *heads], lengths, keys=len(keys)),
+        *refinement_tables(keys, [(name, group["rows"], group) for name, group in named]),
+        *_nli_tables(keys, [(name, group) for name, group in named if group["nli_labels"]], stats.get("left_out")),
     ]
-    return {title: tables for title, tables in zip(_TITLES, tables, strict=True) if tables}
 
 
 def _nli_tables(keys: list[str], named: list[tuple[list[str], Any]], left_out: str | None) -> list[Table]:
@@ -169,63 +166,3 @@ def refinement_tables(keys: Sequence[str], groups: Sequence[tuple[Sequence[str],
         lines.append(["all", *[""] * (len(keys) - 1), f"{same:,}", f"{percent(same / rows)} %", ""])
     columns = [*keys, "refined = original", "of the rows", "words kept"]
     return [Table.of(columns, lines, keys=len(keys))] if lines else []
-
-
-def render_stats(stats: dict[str, Any]) -> str:
-    from d2e_sft.util.html.pages import PageSection, render_sections
-
-    unit = f"tokens of {stats['tokenizer']} with its chat template" if stats["unit"] == "tokens" else "words"
-    lead = (
-        f"{stats['rows']:,} samples. Lengths are those of the whole prompts, instruction included, in {unit}. The "
-        "three views of a sample differ in the context. The original shows it, the imagined leaves it out, the "
-        "refined shows the part that has to do with the question."
-    )
-    names, figures = ", ".join(dict.fromkeys(group["data"] for group in stats["groups"])), _figures(stats)
-    sections = [
-        PageSection(title, tables, figures[title], notes=[_REFINED] if title == _TITLES[2] else ())
-        for title, tables in stats_tables(stats).items()
-    ]
-    return render_sections(f"Event-reasoning data: {names}", lead, sections)
-
-
-def _figures(stats: dict[str, Any]) -> dict[str, list[Any]]:
-    from d2e_sft.util.html.charts import bars, ranges
-
-    groups = stats["groups"]
-    varied = [key for key in ("split", "data") if len({group[key] for group in groups}) > 1]
-
-    def named(chosen: list[Any]) -> list[str]:
-        return ["\n".join(filter(None, [g["dataset"], " · ".join(g[key] for key in varied)])) for g in chosen]
-
-    totals = {
-        relation.replace("_", " "): [
-            sum(kind["rows"] for kind in group["counts"] if kind["relation"] == relation) for group in groups
-        ]
-        for relation in RELATIONS
-        if any(kind["relation"] == relation for group in groups for kind in group["counts"])
-    }
-    lengths: dict[str, dict[int, tuple[float, float, float]]] = {}
-    for place, group in enumerate(groups):
-        for view, size in group["prompt_lengths"].items():
-            lengths.setdefault(view, {})[place] = size["p5"], size["median"], size["p95"]
-    unit = f"{stats['unit']} of the prompt: median and middle 90 %"
-    figures = {
-        _TITLES[0]: [bars("rows by relation", "rows", named(groups), totals, stacked=True)],
-        _TITLES[1]: [ranges("prompt lengths by view", unit, named(groups), lengths)],
-    }
-    if refined := [group for group in groups if group["refined_share_of_words"] is not None]:
-        kept = {"kept by the refiner": [100 * group["refined_share_of_words"] for group in refined]}
-        title = "share of words that the refiner keeps"
-        figures[_TITLES[2]] = [bars(title, "percent", named(refined), kept, most=100)]
-    if nli := [group for group in groups if group["nli_labels"]]:
-        shares = {
-            label: [100 * group["nli_labels"][label] / sum(group["nli_labels"].values()) for group in nli]
-            for label in NLI_LABELS
-        }
-        guesses = {"more frequent label": [100 * group["hypothesis_alone"]["majority_share"] for group in nli]}
-        if "left_out" not in stats:
-            guesses["hypothesis only"] = [100 * (group["hypothesis_alone"]["accuracy"] or 0) for group in nli]
-        labels = bars("nli labels", "percent", named(nli), shares, stacked=True, most=100)
-        title, axis = "accuracy without the context", "accuracy, percent"
-        figures[_TITLES[3]] = [labels, bars(title, axis, named(nli), guesses, most=100, chance=50)]
-    return figures

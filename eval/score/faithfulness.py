@@ -14,13 +14,12 @@ Words are those of SQuAD's normalisation, without function words, which every te
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from sentencex import segment
 
-from d2e_sft.util.answers import contains, normalise
+from d2e_sft.util.answers import contains, has_refusal, normalise
 from eval.score.predictions import Prediction
 
 # Key in scores.json → name in tables.
@@ -38,14 +37,6 @@ how i if in into is it its may me must my no not of on or our out she should so 
 these they this those to was we were what when where which who why will with would yes you your
 """
 _IDLE = frozenset(_FUNCTION_WORDS.split())
-_TELLS = "say|tell|state|mention|contain|specify|give|know|answer|provide|include|determine"
-_REFUSALS = re.compile(  # in normalised text, which has no apostrophes and articles
-    rf"\b(?:unknown|unanswerable"
-    rf"|(?:not|never|isnt) (?:be )?(?:known|given|stated|mentioned|said|specified|provided|clear)"
-    rf"|(?:do|does|did) not (?:{_TELLS})|(?:dont|doesnt|didnt|cannot|cant|can not|unable to) (?:{_TELLS})"
-    rf"|(?:cannot|cant|can not) be (?:known|said|told|answered|determined)"
-    rf"|no (?:answer|information|mention)|(?:not enough|insufficient) (?:information|context))\b"
-)
 
 
 def answer_in_context(answer: str, context: str) -> float | None:
@@ -91,8 +82,7 @@ def refusals_of(predictions: Iterable[Prediction]) -> frozenset[str]:
 
 def refuses(answer: str, refusals: Collection[str] = ()) -> bool:
     """Return whether an answer says that there is none: one of `refusals`, or a usual phrase."""
-    text = normalise(answer)
-    return text in refusals or _REFUSALS.search(text) is not None
+    return normalise(answer) in refusals or has_refusal(answer)
 
 
 def word_measures(prediction: Prediction, refusals: Collection[str] = ()) -> dict[str, float]:

@@ -17,7 +17,7 @@ import yaml
 
 from d2e_sft.util.encrypted_zip import PASSWORD, read_encrypted
 from d2e_sft.util.errors import UserError
-from data_builders.raw.download import extract_member
+from data_builders.raw.files import extract_member
 from data_builders.raw.reader import BadRows, RawInput
 from tests.attack.frame import Attempt, attack
 from tests.command import d2e

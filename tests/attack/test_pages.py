@@ -15,8 +15,7 @@ from d2e_sft.server.start import ServeOptions
 from d2e_sft.util.files import with_checksums, write_json
 from data_builders.build.card import render_card
 from data_builders.commands.show import write_rows_page
-from data_builders.dataset import SampleSet
-from data_builders.quality.stats import compute_stats, render_stats
+from data_builders.quality.diagnosis import Diagnosis, diagnose
 from eval.compare.judged import ErrorPattern, JudgedError, RunPatterns
 from eval.compare.reading import settings
 from eval.compare.runs import load_measured, load_runs
@@ -97,12 +96,14 @@ def _rows_page(folder: Path, plant: Plant) -> Path:
     return folder / "rows.html"
 
 
-def _stats(folder: Path, plant: Plant) -> Path:
+def _diagnosis(folder: Path, plant: Plant) -> Path:
     labels = ["positive", "negative"]
     rows = [_sample(plant, f"n{n}", format="nli", answers=[labels[n % 2]]) for n in range(2)]
-    page = render_stats(compute_stats([SampleSet(plant.line(), rows)], tokenizer="words"))
-    (folder / "stats.html").write_text(page, encoding="utf-8")
-    return folder / "stats.html"
+    rows += [_sample(plant, "qa", format="qa")]
+    found = Diagnosis(plant.line(), diagnose(rows, []), "words", {}, {plant.line(): 1})
+    places = dict.fromkeys(("data", "built", "train", "build", "recipe"), plant.line())
+    (folder / "diagnosis.html").write_text(found.page(found.advice(places)), encoding="utf-8")
+    return folder / "diagnosis.html"
 
 
 def _inspect(folder: Path, plant: Plant) -> Path:
@@ -184,7 +185,7 @@ def _model_card(folder: Path, plant: Plant) -> Path:
 
 
 PAGES: tuple[Callable[[Path, Plant], Path], ...] = (
-    _report, _errors, _rows_page, _stats, _inspect, _sweep, _measures, _data_card, _model_card,
+    _report, _errors, _rows_page, _diagnosis, _inspect, _sweep, _measures, _data_card, _model_card,
 )  # fmt: skip
 
 

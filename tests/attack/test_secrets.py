@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from data_builders.raw.download import fetch
+from data_builders.raw.files import fetch
 from data_builders.raw.source import RawFile
 from tests.attack.frame import Attempt, attack
 from tests.command import d2e, train

@@ -1,11 +1,8 @@
 """Rows for the tests of statistics and overlap."""
 
-from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import EventSample
-from data_builders.dataset import read_set
-from data_builders.quality.stats import compute_stats
 from tests.tiny import make_sample
 
 PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
@@ -28,8 +25,3 @@ def own_row(split: str, number: int = 1, **changes: Any) -> EventSample:
 def nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
     fields: dict[str, Any] = {"context": context, "question": hypothesis, "answers": [label], "format": "nli"}
     return own_row("test", number, **{"id": str(number), "relation": "causal", **fields, **changes})
-
-
-def stats_in_words(path: Path) -> dict[str, Any]:
-    """Statistics of a set, lengths in words."""
-    return compute_stats([read_set(path)], tokenizer="words")

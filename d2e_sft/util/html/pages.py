@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from d2e_sft.util.table import Table, percent
 
@@ -32,11 +31,10 @@ def render_page(template: Path, filters: dict[str, Callable[..., str]] | None = 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of a page, in this order: texts, commands to type, notes in small print, figures and tables."""
+    """A part of a page, in this order: texts, commands to type, notes in small print, and tables."""
 
     title: str
     tables: Sequence[Table] = ()
-    figures: Sequence[Markup] = ()
     texts: Sequence[str] = ()
     commands: Sequence[str] = ()
     notes: Sequence[str] = ()

@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 from d2e_sft.data.sample import EventSample
-from data_builders.boxes.scenarios import Variant
+from data_builders.boxes.source import Variant
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import Job
 from data_builders.sources import SOURCES

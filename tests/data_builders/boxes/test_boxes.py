@@ -10,10 +10,8 @@ import pytest
 from scipy import stats
 
 from d2e_sft.data.sample import EventSample
-from data_builders.boxes.scenarios import VARIANTS, Variant
-from data_builders.boxes.source import official_rows
-from data_builders.boxes.wording import ambiguous_names
-from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, BoxWorld, Scenario
+from data_builders.boxes.source import VARIANTS, Variant, official_rows
+from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, BoxWorld, Scenario, ambiguous_names
 from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 from tests.data_builders.reading import build_splits
 

@@ -16,12 +16,11 @@ from data_builders.build.card import render_card
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.build.suites import SUITES
-from data_builders.quality.stats import render_stats
-from data_builders.raw.download import cached_path
+from data_builders.raw.files import cached_path
 from data_builders.raw.source import Input, RawFile
 from data_builders.sources import SOURCES
 from tests.command import Called, call, output_of, refusal_of
-from tests.data_builders.nli_rows import PASSAGE, own_row, stats_in_words
+from tests.data_builders.nli_rows import PASSAGE, own_row
 from tests.factories import ScriptedServer
 from tests.hub_server import TOKEN, HubServer
 from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model
@@ -224,18 +223,6 @@ def test_the_command_writes_an_archive_or_plain_files(tmp_path: Path) -> None:
     assert member_names(tmp_path / "b.zip") == ["train.jsonl", "dev.jsonl", "test.jsonl"]
     output_of("data", "boxes", tmp_path / "b", "--scenarios", 20, "--plain")
     assert (tmp_path / "b" / "dev.jsonl").read_text() == read_encrypted(tmp_path / "b.zip", "dev.jsonl")
-
-
-def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: Path) -> None:
-    html, numbers = tmp_path / "a/stats.html", tmp_path / "b/stats.json"
-    printed = output_of("data", "stats", built, "--tokenizer", "words", "--html", html, "--json", numbers)
-    written = json.loads(numbers.read_text("utf-8"))
-    assert written == stats_in_words(built)
-    lines = [line.split() for line in printed.splitlines()]
-    for group in written["groups"]:
-        for kind in group["counts"]:
-            assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines
-    assert html.read_text("utf-8") == render_stats(stats_in_words(built))
 
 
 NAMES = ("tracie", "ecare", "mctaco", "cider")

@@ -1,14 +1,12 @@
-"""Statistics of rows and of systems' raw files, against independent counts; what the question tells; the page."""
+"""Statistics of rows and of systems' raw files, against independent counts; what the question tells."""
 
 import importlib.util
 import json
 import random
-import re
 from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -18,24 +16,22 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.encrypted_zip import write_encrypted
 from data_builders.dataset import SampleSet, read_set
 from data_builders.quality.context_free import hypothesis_alone
-from data_builders.quality.stats import compute_stats, render_stats
+from data_builders.quality.stats import compute_stats
 from tests.command import output_of
-from tests.data_builders.nli_rows import nli, stats_in_words
+from tests.data_builders.nli_rows import nli
 from tests.data_builders.reading import published_rows
 from tests.tiny import tiny_tokenizer
 
 
-def test_counts_are_those_of_the_rows(built: Path) -> None:
+def test_the_command_prints_and_writes_the_counts_of_the_rows(built: Path, tmp_path: Path) -> None:
+    printed = output_of("data", "stats", built, "--tokenizer", "words", "--json", tmp_path / "a/stats.json")
+    lines = [line.split() for line in printed.splitlines()]
     samples = [sample for split in ("train", "test") for sample in read_samples(built / f"{split}.parquet")]
-    expected = Counter((s.split, s.dataset, s.relation, s.format) for s in samples)
-    stats = stats_in_words(built)
-    found = {
-        (group["split"], group["dataset"], kind["relation"], kind["format"]): kind["rows"]
-        for group in stats["groups"]
-        for kind in group["counts"]
-    }
-    assert found == expected
-    assert stats["rows"] == len(samples)
+    for kind, rows in Counter((row.dataset, row.split, row.relation, row.format) for row in samples).items():
+        assert [*kind, str(rows)] in lines
+    assert ["all", str(len(samples))] in lines
+    written = json.loads((tmp_path / "a/stats.json").read_text("utf-8"))
+    assert written == compute_stats([read_set(built)], tokenizer="words")
 
 
 @pytest.mark.parametrize("unit", ["words", "tokens"])
@@ -138,30 +134,10 @@ def test_without_scikit_learn_classifiers_are_left_out(monkeypatch: pytest.Monke
     assert expected["hypothesis_alone"]["accuracy"] is not None
     expected["hypothesis_alone"] |= {"accuracy": None, "standard_error": None}
     assert group == expected
-    printed = output_of(
-        "data", "stats", tmp_path / "rows.jsonl", "--tokenizer", "words", "--html", tmp_path / "page.html"
-    )
+    printed = output_of("data", "stats", tmp_path / "rows.jsonl", "--tokenizer", "words")
     assert "majority label" in printed
     assert "pip install 'd2e-sft[stats]'" in printed
-    assert "±" not in printed
-    assert "not measured" in (tmp_path / "page.html").read_text("utf-8")
-
-
-def test_the_page_is_whole_escapes_names_and_leaves_out_what_is_not_there(built: Path) -> None:
-    page = render_stats(compute_stats([read_set(built)], tokenizer="words"))
-    plots = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
-    assert len(plots) == 5
-    for plot in plots:
-        root = ElementTree.fromstring(plot.replace("<svg", '<svg xmlns:xlink="http://www.w3.org/1999/xlink"', 1))
-        assert "tracie" in root.attrib["aria-label"]
-    assert not re.search(r"<link|<script|<img|@import|src=|href=\"http", page)
-    rows = [nli(1, "It rained.", "What got wet?", "all", format="qa", dataset="<b>$x_1$ & co")]
-    page = render_stats(compute_stats([SampleSet("<i>set", rows)], tokenizer="words"))
-    assert "<b>" not in page
-    assert "<i>" not in page
-    assert "&lt;b&gt;$x_1$ &amp; co" in page
-    assert "hypothesis" not in page
-    assert "What the refiner keeps" not in page
+    assert "not measured" in printed
 
 
 def counted(raw: Path, system: str) -> dict[str, list[str]]:

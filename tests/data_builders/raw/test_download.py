@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw import download
-from data_builders.raw.download import DamagedFileError, cache_dir, extract_member, fetch
+from data_builders.raw.files import DamagedFileError, cache_dir, extract_member, fetch
 from data_builders.raw.source import RawFile
 from tests.servers import LocalServer, QuietHandler
 
@@ -207,7 +206,7 @@ def test_a_full_disk_is_not_taken_for_a_damaged_archive(server: _Server, monkeyp
     server.content = _zipped(**{"a.txt": b"A"})
     file = server.unchecked("a.txt", member="a.txt")
     with monkeypatch.context() as disk:
-        disk.setattr(download, "replacing", lambda path: nullcontext(Path("/dev/full")))
+        disk.setattr("data_builders.raw.files.replacing", lambda path: nullcontext(Path("/dev/full")))
         with pytest.raises(UserError, match=r"a\.txt: cannot be written \(No space left on device\)"):
             fetch("set", file)
     assert fetch("set", file).read_bytes() == b"A"
