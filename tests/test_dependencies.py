@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from d2e_sft.cli import main
-from tests.eval.systems.cases import WITHOUT_PLANNER, save_answers, save_gold
+from tests.eval.systems.cases import CASES, save_answers, save_gold
 from tests.factories import save_bench
 from tests.tiny import make_sample
 
@@ -224,7 +224,7 @@ def test_every_scorer_compare_table_and_report_work_without_torch(tmp_path: Path
     bench, said = save_bench(tmp_path / "bench", [make_sample(0, split="test")]), tmp_path / "said.jsonl"
     said.write_text('{"id": "s0", "output": "yes"}\n')
     calls = [["score", "rows", str(said), "--gold", str(bench)]]
-    for name in WITHOUT_PLANNER:
+    for name in CASES:
         system, *given = name.split()
         gold = save_gold(tmp_path, name)
         options = ["--gold", str(gold), *(part for one in given for part in ("--set", one))]

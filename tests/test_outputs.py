@@ -29,7 +29,7 @@ from tests.command import d2e, output_of, verbs
 from tests.eval.commands.test_score import save_answers as save_rows
 from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.paper_runs import run
-from tests.eval.systems.cases import WITHOUT_PLANNER, save_answers, save_gold
+from tests.eval.systems.cases import CASES, save_answers, save_gold
 from tests.eval.systems.files import save
 from tests.eval.systems.wiqa_files import GRAPH, OTHER, QUESTIONS
 from tests.factories import make_run, make_world, prediction, write_recipe
@@ -152,7 +152,7 @@ def test_errors_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("piped")
 def test_scores_of_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in WITHOUT_PLANNER:
+    for name in CASES:
         system, *given = name.split()
         gold = save_gold(tmp_path, name)
         said = save_answers(tmp_path / f"{LONG}-{name}.csv", name, gold)

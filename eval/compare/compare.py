@@ -367,7 +367,7 @@ def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Co
         if not measures:
             raise UserError(
                 f"{label}: {bench} has scores, but none item by item, so there is nothing to compare",
-                remedy="read its tables.md; openpi2 has them of schemata, states, complete, salience and pddl",
+                remedy="read its tables.md; openpi2 has them of schemata, states, complete and salience",
             )
     by_label = {label: {m.name: m for m in measures} for label, measures in results.items()}
     first = next(iter(by_label.values()))

@@ -45,14 +45,14 @@ HUMAN = "dev_data_human_labeled.json"  # a second annotator's labels of dev, if 
 # (appendix B.4) shows none. In one text, answers of several lines begin on a line of their own, and code stays code.
 _CODE = Continuation(cue="", comment="# ")
 FAMILIES: dict[str, Family] = {
-    "text": Family(ask_texts, by_event=True, by_step=True),
+    "text": Family(ask_texts, by_event=True),
     "text_change": Family(ask_texts, by_event=True),
     "text_at_once": Family(ask_texts, by_event=True, style=LINES),
     "yes_no": Family(ask_texts, shots=0, by_event=True, style=BEGUN),
     "two_questions": Family(ask_texts, shots=0, by_event=True),  # the style of training rows
-    "chat": Family(ask_texts, shots=0, by_event=True, by_step=True),
-    "cot": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
-    "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True, style=LINES),
+    "chat": Family(ask_texts, shots=0, by_event=True),
+    "cot": Family(ask_texts, ("none", "gold"), by_event=True),
+    "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, style=LINES),
     "code": Family(ask_code, ("none", "soft", "hard", "gold", "predicted"), style=_CODE),
     "code_no_step_comments": Family(ask_code, style=_CODE),
     "code_no_event_comments": Family(ask_code, style=_CODE),
@@ -74,11 +74,6 @@ class CrepeOptions(BenchmarkOptions):
     )
     entities_file: Path | None = Field(
         None, description="JSON file of predicted entity states: id → step → list of entity, attribute, change"
-    )
-    structure: Literal["official", "independent"] = Field(
-        "official",
-        description="official: as the authors' scripts ask; independent: text, chat, cot and self_ask by each step "
-        "alone, likelihoods also before the first step",
     )
     shots: int | None = Field(
         None,
@@ -109,11 +104,6 @@ class CrepeOptions(BenchmarkOptions):
             raise ValueError(
                 f"prompt={self.prompt} with entities={self.entities}: the paper has no such prompt; expected one of: "
                 f"{pairs}"
-            )
-        if self.structure == "independent" and not FAMILIES[self.prompt].by_step:
-            forms = ", ".join(name for name, family in FAMILIES.items() if family.by_step)
-            raise ValueError(
-                f"structure=independent with prompt={self.prompt}: it has one structure; expected one of {forms}"
             )
         if (self.entities == "predicted") != (self.entities_file is not None):
             form = "no entities_file" if self.entities_file is None else f"entities={self.entities}"
@@ -176,7 +166,6 @@ class Crepe(Benchmark[Sequence[CrepeProcedure], CrepePredictions]):
             demonstrations=options.shown(call.seed),
             states=states,
             parse=options.parse,
-            independent=options.structure == "independent",
             by_likelihood=call.by_likelihood,
             style=family.style,
         )

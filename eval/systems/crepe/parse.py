@@ -55,31 +55,24 @@ def read_likely(reply: str) -> int | None:
     return None if level is None else int(level >= LIKELY)
 
 
-def changes_of(levels: Sequence[int | None], likely: int | None = None) -> EventLabels:
-    """Return labels from likelihoods at the start and after each step, compared with the last readable one.
-
-    Without one, a step has no label, or with `likely`, the least level that is likely, it counts as a change.
-    """
-    labels: EventLabels = []
-    before, *later = levels or [None]
-    for level in later:
-        if level is None:
-            labels.append(None)
-        elif before is None:
-            labels.append(None if likely is None else MORE if level >= likely else LESS)
-        else:
-            labels.append(EQUALLY if level == before else MORE if level > before else LESS)
-        before = before if level is None else level
-    return labels
-
-
-def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> EventLabels:
-    """Return labels from likelihoods after each step, compared as in the official scripts.
+def changes_of(levels: Sequence[int | None], likely: int = 1) -> EventLabels:
+    """Return labels from likelihoods after each step, each compared with the last readable one, as officially.
 
     The first step is no change, because nothing comes before it. If it is unreadable, the first readable one counts
-    as a change.
+    as a change; `likely` is the least level that is likely.
     """
-    return [None if level is None else EQUALLY for level in levels[:1]] + changes_of(levels, likely)
+    labels: EventLabels = []
+    before: int | None = None
+    for level in levels:
+        if level is None:
+            labels.append(None)
+            continue
+        if before is None:
+            labels.append(EQUALLY if not labels else MORE if level >= likely else LESS)
+        else:
+            labels.append(EQUALLY if level == before else MORE if level > before else LESS)
+        before = level
+    return labels
 
 
 def read_truth(reply: str) -> bool | None:

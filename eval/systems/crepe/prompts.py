@@ -2,8 +2,7 @@
 
 A family asks about each event, after each step in its own conversation, in a dialogue, or all at once. As in the
 official scripts, the earlier questions and answers of `cot` and `text_change` stay in the prompt. Nothing comes before
-the first step, so no prompt can say that it changes something. With `structure=independent`, the start is asked about
-too, and each step of `cot` on its own.
+the first step, so no prompt can say that it changes something.
 
 `two_questions` asks two questions about each event and step, is it more and is it less likely, with a consistency
 check (appendix B.2). The paper asks GPT-3, trained on StrategyQA, in the words of its training rows: facts become the
@@ -108,7 +107,7 @@ def drawn_demonstrations(count: int, seed: int, *, by_event: bool) -> list[Demon
 class Request:
     """What a family is asked; `states` are the entity changes that prompts give, by procedure, or empty.
 
-    With `independent` each step is asked about on its own. `by_likelihood` takes the likelier of yes and no.
+    `by_likelihood` takes the likelier of yes and no.
     """
 
     dataset: str
@@ -118,19 +117,8 @@ class Request:
     demonstrations: Sequence[Demonstration]
     states: States
     parse: Parse
-    independent: bool = False
     by_likelihood: bool = False
     style: Continuation = CUED
-
-    @property
-    def texts(self) -> Any:
-        """The wording of the prompts."""
-        return (self.independent and WORDING["independent"].get(self.prompt)) or WORDING[self.prompt]
-
-    @property
-    def ways(self) -> Sequence[str]:
-        """What each step may make the event, where that is asked one way after the other."""
-        return ("more", "less") if self.prompt == "two_questions" else ("",)
 
 
 @dataclass(frozen=True)
@@ -142,7 +130,6 @@ class Family:
         entities: The kinds of entity states that its prompts can have.
         shots: Number of demonstrations by default.
         by_event: A demonstration shows one of its events.
-        by_step: The family has a form that asks for each step on its own.
         style: How its conversations become one text.
     """
 
@@ -150,7 +137,6 @@ class Family:
     entities: tuple[Entities, ...] = ("none",)
     shots: int = SHOTS
     by_event: bool = False
-    by_step: bool = False
     style: Continuation = CUED
 
 
@@ -224,12 +210,13 @@ def answers_by_event(
 
 
 def ask_texts(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
-    opening = [system(request.texts["system"]), *exchanges(_demonstrated(request))]
+    texts = WORDING[request.prompt]
+    opening = [system(texts["system"]), *exchanges(_demonstrated(request))]
     turns = by_event(request, lambda procedure, event: _turns(request, procedure, event))
-    tokens = request.texts["tokens"]
+    tokens = texts["tokens"]
     if request.prompt == "text_at_once":
         tokens *= 1 + max(len(procedure.steps) for procedure in request.procedures)
-    dialogue = request.prompt in ("text_change", "chat") or (request.prompt == "cot" and not request.independent)
+    dialogue = request.prompt in ("text_change", "chat", "cot")
     replies = converse(request, asker, opening, turns, tokens, dialogue=dialogue)
     answers = answers_by_event(request, lambda texts, steps: _labels(request, texts, steps), replies)
     if request.prompt != "two_questions":
@@ -242,28 +229,27 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
 
 
 def _asked(request: Request, steps: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the number of each step that is asked about, 0 before the first one, and the way that is asked about."""
+    """Return the number of each step that is asked about, and what it may make the event: more or less likely."""
     if request.prompt == "text_at_once":
         return [(len(steps), "")]
-    first = 0 if request.independent and request.prompt != "cot" else 1
-    return [(step, way) for step in range(first, len(steps) + 1) for way in request.ways]
+    ways = ("more", "less") if request.prompt == "two_questions" else ("",)
+    return [(step, way) for step in range(1, len(steps) + 1) for way in ways]
 
 
 def _turns(request: Request, source: CrepeProcedure | Demonstration, event: str) -> list[CrepeTurn]:
     """Return the questions about an event; those of a demonstration have no follow-ups."""
-    solved, questions = isinstance(source, Demonstration), _asked(request, source.steps)
+    solved = isinstance(source, Demonstration)
     changes = source.entity_changes if isinstance(source, Demonstration) else request.states.get(source.id)
     changes = changes if request.entities == "gold" else None
-    follow_up = request.prompt == "self_ask" and not request.independent
+    follow_up = request.prompt == "self_ask"
     noted = source.steps if follow_up or changes is None else list(map(_noted, source.steps, changes))
     fields = {"goal": source.goal, "event": event, "clause": clause(event), "steps": noted}
     turns = []
-    for step, way in questions:
-        now = {"before": " ".join(noted[: max(step - 1, 0)]), "done": " ".join(noted[:step])}
-        now["now"] = noted[step - 1] if step else ""
+    for step, way in _asked(request, source.steps):
+        now = {"before": " ".join(noted[: step - 1]), "done": " ".join(noted[:step]), "now": noted[step - 1]}
         changed = changes[step - 1] if follow_up and changes and not solved else ()
         shown, hidden = (
-            filled(request.texts["user"], step=step, way=way, opens=step == questions[0][0], **fields, **view)
+            filled(WORDING[request.prompt]["user"], way=way, opens=step == 1, **fields, **view)
             for view in ({"given": changed, **now}, {"hidden": True, "given": (), **dict.fromkeys(now, "(not shown)")})
         )
         name = "" if request.prompt == "text_at_once" else f"/step{step}" + f"/{way}" * bool(way)
@@ -288,14 +274,13 @@ def clause(event: str) -> str:
 
 def _labels(request: Request, replies: Sequence[str], steps: int) -> EventLabels:
     if request.prompt == "text_at_once":
-        return parse.changes_from_first(parse.read_lettered_levels(replies[0], steps), parse.LIKELY)
+        return parse.changes_of(parse.read_lettered_levels(replies[0], steps), parse.LIKELY)
     if request.prompt in ("cot", "text_change"):
         return list(map(parse.read_change, replies))
     if request.prompt == "two_questions":
         return [parse.change_of_truths(*pair) for pair in _truths(replies)]
-    read = parse.read_level if request.independent else parse.read_likely
-    levels = list(map(parse.read_yes_or_no if request.prompt in ("chat", "yes_no") else read, replies))
-    return parse.changes_of(levels) if request.independent else parse.changes_from_first(levels)
+    read = parse.read_yes_or_no if request.prompt in ("chat", "yes_no") else parse.read_likely
+    return parse.changes_of(list(map(read, replies)))
 
 
 def _truths(replies: Sequence[str]) -> list[tuple[bool | None, bool | None]]:
@@ -312,13 +297,13 @@ def _demonstrated(request: Request) -> list[tuple[str, str]]:
         at_once = request.prompt == "text_at_once"
         answers = [
             filled(
-                request.texts["assistant"],
+                WORDING[request.prompt]["assistant"],
                 event=event,
                 step=step,
                 way=way,
                 likely=event.is_likely(step),
                 holds=event.holds[step],
-                label=LABELS[event.label(step)] if step else "",
+                label=LABELS[event.label(step)],
             )
             for step, way in ([(step, "") for step in range(1, len(shown.steps) + 1)] if at_once else questions)
         ]

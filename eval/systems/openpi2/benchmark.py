@@ -9,10 +9,10 @@ from typing import Any
 from d2e_sft.util.errors import UserError
 from eval.systems.asking import Asker
 from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkResult
-from eval.systems.openpi2.clusters import AttributeClusters, Clusters, EntityClusters, Expansion
+from eval.systems.openpi2.clusters import AttributeClusters, Clusters, EntityClusters
 from eval.systems.openpi2.downstream import CrepeDownstream, CrepeStates
+from eval.systems.openpi2.expansion import Expansion
 from eval.systems.openpi2.gold import COLUMNS, HOMEPAGE, read_official, task_of
-from eval.systems.openpi2.planning import Pddl
 from eval.systems.openpi2.salience import Salience
 from eval.systems.openpi2.schemata import SchemaErrors, Schemata
 from eval.systems.openpi2.states import Complete, States
@@ -32,7 +32,6 @@ TASKS: dict[str, OpenPITask[Any, Any]] = {
     "expansion": Expansion(),
     "crepe": CrepeDownstream(),
     "crepe_states": CrepeStates(),
-    "pddl": Pddl(),
 }
 _ALL = ("schemata", "states", "complete")
 # The official scripts of these take the n-th procedure of one file with the n-th of the other.

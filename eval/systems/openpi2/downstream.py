@@ -49,14 +49,10 @@ class StateChange:
 StateChanges = Mapping[str, Sequence[Sequence[StateChange]]]  # by procedure id: the changes of each step
 
 
-def ask_entity_states(
-    asker: Asker, form: Form, procedures: Procedures, *, with_salience: bool, **sampling: Any
-) -> tuple[StateChanges, int]:
-    """Return predicted changes by step, and the number of lines in the answers that are no such sentence."""
+def ask_entity_states(asker: Asker, form: Form, procedures: Procedures, **sampling: Any) -> tuple[StateChanges, int]:
+    """Return predicted changes by step, rated, and the number of lines in the answers that are no such sentence."""
     replies = ask_listing(asker, "complete", form, procedures, name="entity-states", **sampling)
     changes, other_lines = read_changes(replies)
-    if not with_salience:
-        return changes, other_lines
     entities = {key: [list(dict.fromkeys(c.entity for c in step)) for step in steps] for key, steps in changes.items()}
     rated = ask_local(asker, procedures, entities, **sampling)
     with_ratings = {
@@ -221,7 +217,7 @@ class CrepeDownstream(OpenPITask[Any, Any]):
             key: Procedure(id=key, goal=procedure.goal, steps=tuple(block.step for block in procedure.blocks))
             for key, procedure in procedures.items()
         }
-        all_states, other_lines = ask_entity_states(asker, call.form, plain, with_salience=True, **sampling)
+        all_states, other_lines = ask_entity_states(asker, call.form, plain, **sampling)
         kept = salient(all_states, options.salient)
         shown: dict[str, StateChanges | None] = {"none": None, "all": all_states, "salient": kept}
         settings = {

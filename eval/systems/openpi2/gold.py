@@ -270,7 +270,6 @@ FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "complete": (("procedure", "step"), ("sentence",)),
     "errors": (("procedure", "step"), ("entity", "attribute", "label")),
     "schemata": (("procedure", "step"), ("entity", "attribute")),
-    "pddl": (("task",), ("domain", "problem")),
 }
 COLUMNS = {task: (*asked, *answers) for task, (asked, answers) in FORMS.items()}
 
@@ -333,12 +332,8 @@ def _add_to_step(task: str, content: Content, name: str, step: int, *cells: str)
 
 
 def _add(task: str, content: Content, name: str, *cells: Any) -> None:
-    """Add a file of planning, a cluster's name, or the salience of an entity in a procedure or at a step."""
-    if task == "pddl":
-        if name in content:
-            raise ValueError(f"task {name!r} is given twice; expected one line each")
-        content[name] = dict(zip(("domain", "problem"), cells, strict=True))
-    elif task == "salience":
+    """Add a cluster's name, or the salience of an entity in a procedure or at a step."""
+    if task == "salience":
         entity, step, value = cells
         states: list[Any] = content.setdefault(name, {"states": []})["states"]
         if all(state["entity"] != entity for state in states):

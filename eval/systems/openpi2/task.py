@@ -34,18 +34,15 @@ from eval.systems.openpi2.gold import (
 )
 
 TaskName = Literal[
-    "all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "crepe_states", "pddl"
+    "all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "crepe_states"
 ]
 AttributeForm = Literal["vanilla", "concise"]
 PredictionKind = Literal[
-    "schemata", "errors", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"
+    "schemata", "errors", "states", "complete", "salience", "entity_clusters", "attribute_clusters"
 ]
 # How to score, which is no part of what is asked: answers are kept when it changes.
 ScorerModel = Annotated[str | None, Field(exclude=True, description="BERTScore's model; none is computed without")]
 ScorerLayers = Annotated[int | None, Field(ge=1, exclude=True, description="the layer compared, where not known")]
-PlannerSeconds = Annotated[
-    float, Field(gt=0, le=86_400, exclude=True, description="for task=pddl: time for one problem")
-]
 
 
 class ScorerOptions(BenchmarkOptions):
@@ -55,7 +52,6 @@ class ScorerOptions(BenchmarkOptions):
     )
     bertscore_model: ScorerModel = None
     bertscore_layers: ScorerLayers = None
-    planner_seconds: PlannerSeconds = 30.0
     seed: ClassVar[int] = 0
 
 
@@ -73,11 +69,6 @@ class OpenPIOptions(BenchmarkOptions):
     expansion_runs: int = Field(default=3, ge=1, le=100, description="answers whose paraphrases are joined")
     crepe_file: Path | None = Field(default=None, description="CREPE's data file, for task=crepe and crepe_states")
     salient: int = Field(default=5, ge=0, le=5, description="least local salience of salient entities")
-    entities: Literal["none", "all", "salient"] = Field(
-        default="none", description="for task=pddl: the entity states that the prompt tells"
-    )
-    pddl_file: Path | None = Field(default=None, description="planning tasks, for task=pddl; none is our own set")
-    planner_seconds: PlannerSeconds = 30.0
 
 
 class OpenPITask(Benchmark[Gold, Answers]):

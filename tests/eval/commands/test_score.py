@@ -49,7 +49,7 @@ def documented() -> dict[str, str]:
     return dict(found)
 
 
-@pytest.mark.parametrize("arguments", [name for name in documented() if "pddl" not in name])
+@pytest.mark.parametrize("arguments", documented())
 def test_the_documented_examples_are_scored_and_their_measures_are_the_scores(tmp_path: Path, arguments: str) -> None:
     text = documented()[arguments]
     assert len(text.splitlines()) == 3

@@ -78,14 +78,7 @@ CASES: dict[str, Case] = {
     "openpi2 task=salience": Case(HUMAN, SALIENCE, salience),
     "openpi2 task=entity_clusters": Case(ENTITY_GOLD, ENTITIES, cluster),
     "openpi2 task=attribute_clusters": Case(ATTRIBUTE_GOLD, ATTRIBUTES, cluster),
-    "openpi2 task=pddl": Case(
-        "pddl_tasks.json",
-        [{"id": "a", "goal": "b", "steps": ["c"], "task": "d"}],
-        lambda row: {"domain": "(define (domain d))"},
-        perfect=False,
-    ),
 }
-WITHOUT_PLANNER = [name for name in CASES if "pddl" not in name]
 
 
 def save_gold(folder: Path, name: str) -> Path:

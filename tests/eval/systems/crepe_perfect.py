@@ -42,7 +42,6 @@ def at_its_place(text: Callable[[str, int, int], str]) -> Callable[[TaskItem], s
 say_level = at_its_place(lambda *asked: "likely" if likely(*asked) else "unlikely")
 say_change = at_its_place(lambda *asked: f'"{label(*asked)}"')
 say_yes_or_no = at_its_place(lambda *asked: "Yes" if likely(*asked) else "No")
-say_yes_or_no_from_the_start = at_its_place(lambda name, event, step: "Yes" if likely(name, event, step - 1) else "No")
 say_option = at_its_place(lambda *asked: f"Options[{OPTIONS.index(label(*asked))}]")
 
 
@@ -93,9 +92,7 @@ RULES = {
 FROM_FIRST = ("text", "text_at_once", "yes_no", "self_ask", "chat")
 
 
-def rule_of(prompt: str, entities: str, structure: str = "official") -> Callable[[TaskItem], str]:
-    if structure == "independent" and prompt == "chat":
-        return say_yes_or_no_from_the_start
+def rule_of(prompt: str, entities: str) -> Callable[[TaskItem], str]:
     if prompt.startswith("code") and entities in ("gold", "predicted"):
         return write_events
     return RULES.get(prompt, write_code)

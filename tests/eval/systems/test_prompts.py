@@ -71,8 +71,8 @@ def asked(
     return call
 
 
-def family(prompt: str, entities: str, structure: str) -> Callable[[Path], str]:
-    given = [f"prompt={prompt}", f"entities={entities}", f"structure={structure}", "shots=1"]
+def family(prompt: str, entities: str) -> Callable[[Path], str]:
+    given = [f"prompt={prompt}", f"entities={entities}", "shots=1"]
     given += ["entities_file=TMP/openpi2/states.json"] if entities == "predicted" else []
     return asked("crepe", *given, reply=lambda *_: _ANSWER, at=0)
 
@@ -91,10 +91,9 @@ def tracked(name: str, chat: Any) -> str:
 CREPE_FILE = "crepe_file=TMP/crepe/data_dev_v2.json"
 CALLS: dict[str, Callable[[Path], str]] = {
     **{
-        f"crepe {prompt} {entities} {structure}": family(prompt, entities, structure)
+        f"crepe {prompt} {entities}": family(prompt, entities)
         for prompt, kind in FAMILIES.items()
         for entities in kind.entities
-        for structure in ("official", *["independent"] * kind.by_step)
     },
     **{
         f"boxes {' '.join(given)} {form}": asked("boxes", *given, form=form)

@@ -15,7 +15,6 @@ from eval.systems.boxes.gold import read_questions
 from eval.systems.crepe.benchmark import CrepeOptions
 from eval.systems.crepe.gold import read_procedures, read_states
 from eval.systems.openpi2.downstream import crepe_procedures
-from eval.systems.openpi2.planning import make_planner, read_tasks
 from eval.systems.openpi2.task import OpenPIOptions, bert_scorer
 from eval.systems.reading import file_in, read_json, read_lines
 from eval.systems.run import score_files, write_template
@@ -83,11 +82,6 @@ def states(content: Any) -> Call:
 
 def find(path: Path) -> Path:
     return file_in(path, ["a.json", "b.json"], "--gold", "gold")
-
-
-def without(package: str, call: Callable[[], Any]) -> None:
-    with mock.patch.dict(sys.modules, {package: None}):
-        call()
 
 
 def flat(text: str) -> Call:
@@ -181,7 +175,6 @@ OPENPI: dict[str, Any] = {
     | {"1": {"states": SALIENCE["1"]["states"][:2]}},
     "entity_clusters stranger": {"9": {"pan": ["pan"]}},
     "attribute_clusters stranger": {"1": {"pan": {}}},
-    "pddl stranger": {"soup": {"domain": "", "problem": ""}},
     "errors label": {"1": [{"tea": [["colour", "4"]]}, {}, "annotated"]},
     "errors type": {"1": [{"tea": ["colour"]}, {}]},
     "errors steps": {"1": [{}]},
@@ -192,7 +185,6 @@ OPENPI: dict[str, Any] = {
     "complete far step": "procedure,step,sentence\n1,99999,x\n",
     "schemata no entity": "procedure,step,entity,attribute\n1,1,,heat\n",
     "entity_clusters no cluster": "procedure,name,cluster\n1,tea,x\n1,cup,\n",
-    "pddl twice": "task,domain,problem\na,d,p\na,d,p\n",
 }
 DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no goal": lambda p: p.pop("goal"),
@@ -227,11 +219,8 @@ CALLS: dict[str, Call] = {
     **{f"openpi2: {what}": scored(f"openpi2 {what.split()[0]}", content) for what, content in OPENPI.items()},
     **{f"openpi2's gold: {what}": damaged(change) for what, change in DAMAGES.items()},
     **{f"gold of {what}": scored(system, {"a": {}}, rows) for what, (system, rows) in GOLD_FILES.items()},
-    "planning tasks: an id twice": lambda tmp: read_tasks(save(tmp / "t.json", CASES["openpi2 task=pddl"].gold * 2)),
-    "planning tasks: no list": lambda tmp: read_tasks(save(tmp / "t.yaml", "a: [")),
-    "bert-score: not installed": lambda tmp: without("bert_score", lambda: bert_scorer("any")),
+    "bert-score: not installed": mock.patch.dict(sys.modules, bert_score=None)(lambda tmp: bert_scorer("any")),
     "bert-score: an unknown model": lambda tmp: bert_scorer(str(tmp / "none"), 2),
-    "planner: not installed": lambda tmp: without("up_fast_downward", lambda: make_planner(1)),
     "openpi2: no file of CREPE": lambda tmp: crepe_procedures(BenchmarkCall(tmp, OpenPIOptions(), None, 0)),
     **{
         f"states of CREPE: {what}": states(content)
@@ -283,7 +272,6 @@ CALLS: dict[str, Call] = {
     "boxes: two splits": split("test", x=[], y=[]),
     "boxes: no mask of T5": lambda tmp: as_masked(read_questions(save(tmp / "test.jsonl", ROWS), split="test")[0]),
     "a prompt of CREPE without states": options(CrepeOptions, "crepe", "prompt=chat", "entities=gold"),
-    "a prompt of CREPE without structure": options(CrepeOptions, "crepe", "prompt=code", "structure=independent"),
     "states of CREPE without their file": options(CrepeOptions, "crepe", "entities=predicted"),
     "a file of states without its option": options(CrepeOptions, "crepe", "entities_file=x.json"),
     "demonstrations in a prompt of training": options(BoxesOptions, "boxes", "prompt=trained", "demonstrations=none"),

@@ -15,7 +15,6 @@ from eval.systems.crepe.benchmark import FAMILIES
 from eval.systems.crepe.code import most_frequent
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
 from eval.systems.crepe.parse import (
-    changes_from_first,
     changes_of,
     read_change,
     read_code,
@@ -28,7 +27,6 @@ from eval.systems.crepe.parse import (
 from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
 from eval.systems.openpi2.clusters import parse_groups
 from eval.systems.openpi2.gold import normalise
-from eval.systems.openpi2.planning import parse_pddl
 from eval.systems.openpi2.salience import first_integer
 from eval.systems.openpi2.schemata import parse_schema
 from eval.systems.openpi2.states import parse_change, parse_sentences, parse_states
@@ -51,7 +49,6 @@ READERS: Any = {
     "read_all of two": lambda reply: read_all(reply, ["Box 0", "Box 1"]),
     "read_one": lambda reply: read_one(reply, "Box 1"),
     "contents_of": lambda reply: sorted(contents_of(reply)),
-    "parse_pddl": lambda reply: [*vars(parse_pddl(reply)).values()],
 }
 REPLIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 CASES = [(name, *case) for name, cases in REPLIES.items() if name != "code" for case in cases]
@@ -62,35 +59,31 @@ def test_a_reply_is_read(reader: str, reply: str, expected: Any) -> None:
     assert json.loads(json.dumps(READERS[reader](reply))) == expected
 
 
-PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
-FORMS = [
-    *((prompt, entities, "official") for prompt, entities in PAIRS),
-    *((prompt, entities, "independent") for prompt, entities in PAIRS if FAMILIES[prompt].by_step),
-]
+FORMS = [(prompt, entities) for prompt, family in FAMILIES.items() for entities in family.entities]
 
 
-def asked(folder: Path, say: Any, prompt: str, entities: str, structure: str, **options: Any) -> Any:
+def asked(folder: Path, say: Any, prompt: str, entities: str, **options: Any) -> Any:
     """Ask `say` by a form of prompt; predicted states come from a file."""
     if entities == "predicted":
         states = {"3": {"1": [{"entity": "kettle", "attribute": "hot", "change": "more likely"}]}, "5": {}}
         options["entities_file"] = save(folder / "states.json", states)
-    return run(folder / "data", say, prompt=prompt, entities=entities, structure=structure, **options)
+    return run(folder / "data", say, prompt=prompt, entities=entities, **options)
 
 
-@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
-def test_a_model_that_is_always_right_scores_one(tmp_path: Path, prompt: str, entities: str, structure: str) -> None:
-    result, _ = asked(tmp_path, rule_of(prompt, entities, structure), prompt, entities, structure, shots=0)
+@pytest.mark.parametrize(("prompt", "entities"), FORMS)
+def test_a_model_that_is_always_right_scores_one(tmp_path: Path, prompt: str, entities: str) -> None:
+    result, _ = asked(tmp_path, rule_of(prompt, entities), prompt, entities, shots=0)
     assert result.scores["unparsed"] == {"share": 0.0, "pairs": 0}
-    if structure == "official" and prompt in FROM_FIRST:
+    if prompt in FROM_FIRST:
         # Two pairs of the first step change.
         assert result.scores["confusion"] == [[4, 0, 0], [1, 1, 0], [1, 0, 1]]
     else:
         assert result.scores["macro_f1"] == result.scores["corrected"]["macro_f1"] == 1
 
 
-@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
-def test_unreadable_replies_are_no_change(tmp_path: Path, prompt: str, entities: str, structure: str) -> None:
-    scores = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure, shots=1)[0].scores
+@pytest.mark.parametrize(("prompt", "entities"), FORMS)
+def test_unreadable_replies_are_no_change(tmp_path: Path, prompt: str, entities: str) -> None:
+    scores = asked(tmp_path, lambda _: "Hm?", prompt, entities, shots=1)[0].scores
     assert scores["unparsed"] == {"share": 1.0, "pairs": 8}
     assert scores["macro_f1"] == scores["baselines"]["majority"]["macro_f1"]
 
@@ -165,20 +158,16 @@ def test_a_trained_model_is_asked_as_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("compare", "levels", "labels"),
+    ("levels", "likely", "labels"),
     [
-        (changes_of, [0, 3, 3, 1], [MORE, EQUALLY, LESS]),
-        (changes_of, [1, None, 1, 0], [None, EQUALLY, LESS]),
-        (changes_of, [None, 2, 3], [None, MORE]),
-        (changes_of, [], []),
-        (changes_from_first, [1, 1, 0, None, 0, 1], [EQUALLY, EQUALLY, LESS, None, EQUALLY, MORE]),
-        (changes_from_first, [None, 1], [None, MORE]),  # officially the first readable level is a change
-        (lambda levels: changes_from_first(levels, likely=2), [None, 1], [None, LESS]),
-        (changes_from_first, [], []),
+        ([1, 1, 0, None, 0, 1], 1, [EQUALLY, EQUALLY, LESS, None, EQUALLY, MORE]),
+        ([None, 1], 1, [None, MORE]),  # officially the first readable level is a change
+        ([None, 1], 2, [None, LESS]),
+        ([], 1, []),
     ],
 )
-def test_each_level_is_compared_with_the_last_readable_one(compare: Any, levels: Any, labels: Any) -> None:
-    assert compare(levels) == labels
+def test_each_level_is_compared_with_the_last_readable_one(levels: Any, likely: int, labels: Any) -> None:
+    assert changes_of(levels, likely) == labels
 
 
 @pytest.mark.parametrize("case", REPLIES["code"])

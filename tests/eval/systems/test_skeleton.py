@@ -18,7 +18,7 @@ from eval.systems.reading import file_in, read_lines
 from eval.systems.rows import ROWS_BENCHMARK, RowsOptions
 from eval.systems.run import evaluate_system, score_files, write_template
 from tests.command import output_of
-from tests.eval.systems.cases import CASES, WITHOUT_PLANNER, save_answers, save_gold
+from tests.eval.systems.cases import CASES, save_answers, save_gold
 from tests.eval.systems.files import read_rows, save
 from tests.eval.systems.riddles import GOLD, RIDDLES
 from tests.factories import ScriptedAsker, predictions, save_bench, scores_of
@@ -151,7 +151,7 @@ def test_results_without_measures_get_them_from_the_kept_answers(
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl"])
-@pytest.mark.parametrize("case", WITHOUT_PLANNER)
+@pytest.mark.parametrize("case", CASES)
 def test_gold_answers_in_a_template_are_perfect(tmp_path: Path, case: str, ending: str) -> None:
     system, *given = case.split()
     gold, file = save_gold(tmp_path, case), tmp_path / f"empty{ending}"
