@@ -112,5 +112,5 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         lines.append(f"| {' | '.join([row['name'], row['group'], row['holds'], *cells])} |")
     dates, machines = ({row[name] for row in rows} for name in ("date", "machine"))
     when = min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
-    lines += ["", f"Measured on {', '.join(sorted(machines))}; {when} ([each row](../results/attack.json))."]
+    lines += ["", f"Measured on {' and '.join(sorted(machines))}; {when} ([each row](../results/attack.json))."]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Damage to the answers of a killed evaluation, and to the predictions of a finished one."""
+"""Damage to the answers of a killed evaluation, and kills of a running one."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.frame import Attempt, attack, flip_a_bit
+from tests.attack.frame import Attempt, attack
 from tests.attack.interrupted import until_done
 from tests.command import Kill, d2e, evaluate, finish, start
 from tests.factories import bench_rows, save_bench
@@ -81,17 +81,6 @@ def test_put_in_a_line(given: Attempt) -> None:
     place = given.random.randrange(len(lines) + 1)
     lines.insert(place, given.random.choice(odd).encode() + b"\n")
     _resume_after(given, b"".join(lines))
-
-
-@attack("flip a bit of finished predictions", "evaluation", "neither scored nor compared")
-def test_edit_a_prediction(given: Attempt) -> None:
-    shutil.copytree(given.world / "whole", given.folder / "run")
-    file = given.folder / "run" / "eval" / "bench" / "predictions.jsonl"
-    file.write_bytes(flip_a_bit(file.read_bytes(), given.random))
-    assert _evaluate(given.world, given.folder / "run") == 1, "scored without an error"
-    assert d2e("compare", given.folder / "run", "--bench", "bench") == 1, "compared without an error"
-    assert _evaluate(given.world, given.folder / "run", "--overwrite") == 0
-    assert _outputs(given.folder / "run") == _outputs(given.world / "whole")
 
 
 @attack(

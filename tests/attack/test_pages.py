@@ -1,6 +1,7 @@
 """Scripts and elements in every text of a page (names, rows, answers, recipes), checked in a browser."""
 
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +30,7 @@ from eval.sweep.plan import plan_sweep
 from eval.sweep.results import collect
 from eval.sweep.spec import SweepSpec
 from tests.attack.frame import Attempt, attack
-from tests.attack.payloads import Planter, check, everything, shown
-from tests.browser import browser_tab
+from tests.browser import Tab, browser_tab
 from tests.command import d2e
 from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
 from tests.d2e_sft.hub.runs import make_run as make_trained
@@ -41,12 +41,118 @@ from tests.factories import choice, make_run, prediction, save_bench, story
 from tests.tiny import tiny_model, tiny_tokenizer
 
 NOTHING = "no element of it is on a page, and no script runs"
+_RUN = "window.planted=(window.planted||0)+1"
+_ENDS = (
+    "", '"', "'", "`", '">', "'>", "\\\">", "\\x3e", "-->", "]]>", "*/", "</script>", "</script ", "</SCRIPT\n>",
+    "</textarea>", "</title>", "</style>", "</pre>", "</code>", "</option></select>", "</svg>", "</text></svg>",
+    "</template>", "</noscript>", "&quot;>", "&#34;>", "\u2028", "\0", "|", "](", "```\n\n", "{{", "{%",
+    "<!--", "<![CDATA[",
+)  # fmt: skip
+_BEGINNINGS = (
+    f"<script planted>{_RUN}</script>",
+    f"<ScRiPt planted>{_RUN}//",
+    f"<img planted src=x onerror={_RUN}>",
+    f"<img/planted/src=x/onerror={_RUN}>",
+    f"<svg planted onload={_RUN}>",
+    f"<svg planted><script>{_RUN}</script></svg>",
+    f"<svg planted><animate onbegin={_RUN} attributeName=x dur=1s>",
+    f"<iframe planted srcdoc=\"<script>parent.{_RUN.replace('window', 'parent')}</script>\">",
+    f"<details planted open ontoggle={_RUN}>",
+    f"<input planted autofocus onfocus={_RUN}>",
+    f"<video planted><source onerror={_RUN}></video>",
+    f"<body planted onload={_RUN}>",
+    f"<math planted><a href=javascript:{_RUN}>x</a></math>",
+    f"<a planted href=javascript:{_RUN}>x</a>",
+    f"<form planted action=javascript:{_RUN}><button>x</button></form>",
+    f"<meta planted http-equiv=refresh content=0;url=javascript:{_RUN}>",
+    "<base planted href=//planted.invalid/>",
+    "<link planted rel=stylesheet href=//planted.invalid/x.css>",
+    "<style planted>*{display:none}</style>",
+    "<plaintext planted>",
+    "<b planted>",
+    f" planted onmouseover={_RUN} x=",
+    f' planted tabindex=1 onfocus="{_RUN}" ',
+    f"javascript:{_RUN}//",
+    f"[x](javascript:{_RUN})",
+    f"<javascript:{_RUN}>",
+    f"![x](x\" planted onerror=\"{_RUN})",
+    "&lt;b planted&gt;",
+    f"`{_RUN}`",
+    "{{ 7 * 7 }}${7*7}#{7*7}",
+)  # fmt: skip
 
-Plant = Planter
+# Finds planted content on a page. `planted` is the name of a global, an attribute, and a host that does not exist.
+_FOUND = """(() => {
+  const links = ["href", "src", "action", "formaction", "xlink:href", "data", "srcdoc", "content"];
+  const bad = [...document.querySelectorAll("*")].filter((one) => one.hasAttribute("planted")
+    || [...one.attributes].some(({name, value}) => (name.startsWith("on") && value.includes("planted"))
+      || (links.includes(name) && /^\\s*(javascript|vbscript):|planted\\.invalid/i.test(value))));
+  return {ran: window.planted || 0, elements: bad.map((one) => one.outerHTML.slice(0, 200)),
+          hidden: getComputedStyle(document.body).display === "none"};
+})()"""
+# Does what a reader may do: unfold, point at, focus, press and choose.
+_USE = """(() => {
+  document.querySelectorAll("details").forEach((one) => { one.open = true });
+  for (const one of document.querySelectorAll("body *")) {
+    for (const kind of ["mouseover", "mouseenter", "focus", "pointerdown"]) one.dispatchEvent(new Event(kind));
+  }
+  document.querySelectorAll("button, summary, input[type=radio]").forEach((one) => one.click());
+  for (const one of document.querySelectorAll("select, input[type=range]")) {
+    if (one.options) one.selectedIndex = one.options.length - 1; else one.value = one.max;
+    for (const kind of ["input", "change"]) one.dispatchEvent(new Event(kind, {bubbles: true}));
+  }
+  document.querySelectorAll("details").forEach((one) => { one.open = true });
+})()"""
+
+
+class Planter:
+    """Makes payloads, and keeps them for the search."""
+
+    def __init__(self, numbers: random.Random) -> None:
+        self._numbers = numbers
+        self.planted: list[str] = []
+
+    def __call__(self) -> str:
+        """Return a new payload, made unique by a number."""
+        pick = self._numbers.choice
+        text = f"p{len(self.planted)} {pick(_ENDS)}{pick(_BEGINNINGS)}{pick(_ENDS)}"
+        self.planted.append(text)
+        return text
+
+    def line(self) -> str:
+        """Return a payload that is valid as a name: no NUL, one line."""
+        text = " ".join(self().replace("\0", "").replace("\u2028", "").split())
+        self.planted[-1] = text
+        return text
+
+    def name(self) -> str:
+        """Return a payload that is valid as a file name."""
+        text = self.line().replace("/", "\\")
+        self.planted[-1] = text
+        return text
+
+
+def check(tab: Tab, *, use: bool = True) -> None:
+    """Assert that nothing planted is active on the open page, after a reader used all controls."""
+    tab.wait_for("document.readyState === 'complete'")
+    if use:
+        tab.evaluate(_USE)
+        tab.evaluate("new Promise((done) => setTimeout(done, 60))")  # lets events finish
+    found = tab.evaluate(_FOUND)
+    assert found == {"ran": 0, "elements": [], "hidden": False}, found
+
+
+def shown(tab: Tab, texts: list[str]) -> int:
+    """Return how many payloads the page shows as text."""
+    fields = "[...document.querySelectorAll('input, textarea')].map((one) => one.value).join(' ')"
+    text = " ".join(str(tab.evaluate(f"document.documentElement.textContent + {fields}")).split())
+    return sum(one.split(maxsplit=1)[0] + " " in text for one in texts)
+
+
 _NEGLECT = "neglect_context"
 
 
-def _report(folder: Path, plant: Plant) -> Path:
+def _report(folder: Path, plant: Planter) -> Path:
     data = {"dataset": plant.line(), "context": plant(), "question": plant()}
     options = [plant(), plant()]
     rows = {"id": plant.line(), "options": options, "gold": [options[0]], **data}
@@ -70,7 +176,7 @@ def _report(folder: Path, plant: Plant) -> Path:
     return folder / "report.html"
 
 
-def _errors(folder: Path, plant: Plant) -> Path:
+def _errors(folder: Path, plant: Planter) -> Path:
     dataset, texts = plant.line(), {"context": plant(), "question": plant()}
     rows = [prediction(n, False, dataset=dataset, output=plant(), answer=[plant()], **texts) for n in range(3)]
     [run] = load_runs([make_run(folder / plant.name(), rows)])
@@ -79,7 +185,7 @@ def _errors(folder: Path, plant: Plant) -> Path:
     return write_error_report(run, RunPatterns(plant(), errors), without, method=plant(), samples=9)[0]
 
 
-def _sample(plant: Plant, name: str, **changes: object) -> EventSample:
+def _sample(plant: Planter, name: str, **changes: object) -> EventSample:
     row = {
         "id": name, "dataset": plant.line(), "split": "test", "relation": "causal", "format": "qa",
         "context": f"{plant()} It rained. {plant()}", "refined_context": "It rained.", "question": plant(),
@@ -88,7 +194,7 @@ def _sample(plant: Plant, name: str, **changes: object) -> EventSample:
     return EventSample.model_validate(row | changes)
 
 
-def _rows_page(folder: Path, plant: Plant) -> Path:
+def _rows_page(folder: Path, plant: Planter) -> Path:
     rows = [_sample(plant, plant.line()) for _ in range(3)]
     options = [plant(), plant()]
     rows.append(_sample(plant, "scq", format="scq", options=options, answers=options[:1], refined_context=plant()))
@@ -96,7 +202,7 @@ def _rows_page(folder: Path, plant: Plant) -> Path:
     return folder / "rows.html"
 
 
-def _diagnosis(folder: Path, plant: Plant) -> Path:
+def _diagnosis(folder: Path, plant: Planter) -> Path:
     labels = ["positive", "negative"]
     rows = [_sample(plant, f"n{n}", format="nli", answers=[labels[n % 2]]) for n in range(2)]
     rows += [_sample(plant, "qa", format="qa")]
@@ -106,7 +212,7 @@ def _diagnosis(folder: Path, plant: Plant) -> Path:
     return folder / "diagnosis.html"
 
 
-def _inspect(folder: Path, plant: Plant) -> Path:
+def _inspect(folder: Path, plant: Planter) -> Path:
     """Inspect a model whose vocabulary has payloads as tokens."""
     rows = [_sample(plant, plant.line()) for _ in range(2)]
     save_bench(folder / "bench", rows)
@@ -115,7 +221,7 @@ def _inspect(folder: Path, plant: Plant) -> Path:
     return folder / "i.html"
 
 
-def _model_that_says(plant: Plant, folder: Path, more: list[str]) -> Path:
+def _model_that_says(plant: Planter, folder: Path, more: list[str]) -> Path:
     tokenizer, model = tiny_tokenizer(), tiny_model(seed=3)
     tokenizer.add_tokens([*more, *(plant.line() for _ in range(20))])
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
@@ -124,7 +230,7 @@ def _model_that_says(plant: Plant, folder: Path, more: list[str]) -> Path:
     return folder
 
 
-def _sweep(folder: Path, plant: Plant) -> Path:
+def _sweep(folder: Path, plant: Planter) -> Path:
     recipe, out = folder / f"{plant.name()}.yaml", folder / "out"
     recipe.write_text("model: {name: tiny}\ndata: {train: train.jsonl}\ntrain: {output_dir: unused}\n")
     ends = str.maketrans("", "", "\\\"',{}[]")  # what ends a value in an axis cannot be in one
@@ -138,7 +244,7 @@ def _sweep(folder: Path, plant: Plant) -> Path:
     return write_sweep_page(sweep, collect(sweep), settings(["way", "strength"], {"way": "sft"}, rows))[1]
 
 
-def _measures(folder: Path, plant: Plant) -> Path:
+def _measures(folder: Path, plant: Planter) -> Path:
     name = plant.line()
     paths = [
         save_result(folder / plant.name(), accuracy([1, 0, right], name=name), model=plant.line(), decoder=plant())
@@ -158,7 +264,7 @@ def _as_html(card: str, page: Path) -> Path:
     return page
 
 
-def _data_card(folder: Path, plant: Plant) -> Path:
+def _data_card(folder: Path, plant: Planter) -> Path:
     assert d2e("data", "build", "--datasets", "habit", "--out", folder / "built") == 0
     manifest = read_manifest(folder / "built")
     dataset = manifest["datasets"].pop("habit")
@@ -170,7 +276,7 @@ def _data_card(folder: Path, plant: Plant) -> Path:
     return _as_html(render_card(manifest), folder / "data_card.html")
 
 
-def _model_card(folder: Path, plant: Plant) -> Path:
+def _model_card(folder: Path, plant: Planter) -> Path:
     run = make_trained(folder)
     write_scores(run, plant.name(), prompt_set=plant.line(), setting=plant.line())
     write_manifest(run)
@@ -184,7 +290,7 @@ def _model_card(folder: Path, plant: Plant) -> Path:
     return _as_html(card_of(named, licence=plant.line()), folder / "model_card.html")
 
 
-PAGES: tuple[Callable[[Path, Plant], Path], ...] = (
+PAGES: tuple[Callable[[Path, Planter], Path], ...] = (
     _report, _errors, _rows_page, _diagnosis, _inspect, _sweep, _measures, _data_card, _model_card,
 )  # fmt: skip
 
@@ -193,7 +299,8 @@ PAGES: tuple[Callable[[Path, Plant], Path], ...] = (
 def world(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Check that there is a browser, and that unescaped content is detected."""
     folder = tmp_path_factory.mktemp("world")
-    everything(folder / "unescaped.html")
+    unescaped = "\n".join(f"<p>{one}</p>" for one in _BEGINNINGS[:12])
+    (folder / "unescaped.html").write_text(f"<!doctype html><body>{unescaped}", "utf-8")
     try:
         with browser_tab(folder) as tab:
             tab.open((folder / "unescaped.html").as_uri())

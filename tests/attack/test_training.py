@@ -1,8 +1,5 @@
 """Kills and repetitions of a training: the weights are those of the uninterrupted run, bit for bit."""
 
-import os
-import pickle
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -10,14 +7,10 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 
-from d2e_sft.train.checkpoints import seal_checkpoint
-from d2e_sft.train.run_folder import checkpoints_of
 from tests.attack.frame import Attempt, attack
 from tests.attack.interrupted import prepare_training, same_weights, training_arguments, until_done
-from tests.command import finish, refusal_of, start, train
-from tests.factories import Unpickled
+from tests.command import finish, start, train
 
 SAME = "resumes to the weights of an uninterrupted run, bit for bit"
 
@@ -43,13 +36,6 @@ def test_terminated(given: Attempt) -> None:
     given.things = terminations
 
 
-@attack("the same seed again", "training", "the same weights, bit for bit", tries=5, quick=0)
-def test_again(given: Attempt) -> None:
-    ended = train(given.folder, training_arguments(given.world, given.folder / "run"))
-    assert ended.status == 0, ended.printed
-    same_weights(given.folder / "run", given.world / "whole")
-
-
 @attack("a second training in the folder", "training", "rejected; a kill leaves no lock", tries=5)
 def test_second_training(given: Attempt) -> None:
     arguments = training_arguments(given.world, given.folder / "run", "train.num_train_epochs=400")
@@ -67,32 +53,6 @@ def test_second_training(given: Attempt) -> None:
     ended = train(given.folder, training_arguments(given.world, given.folder / "run", "--overwrite"))
     assert ended.status == 0, f"a lock was left behind\n{ended.printed}"
     same_weights(given.folder / "run", given.world / "whole")
-
-
-@attack(
-    "code in the states of a sealed checkpoint", "training", "rejected with the file's name; nothing runs", tries=12
-)
-def test_malicious_states(given: Attempt) -> None:
-    run, executed = given.folder / "run", given.folder / "executed"
-    shutil.copytree(given.world / "whole", run)
-    checkpoint = checkpoints_of(run)[0]
-    function, *arguments = given.random.choice(
-        [(os.system, f"touch {executed}"), (exec, f"open({str(executed)!r}, 'w')"), (os.mkdir, str(executed))]
-    )
-    state = {"state": Unpickled(function, *arguments), "param_groups": []}
-    name = given.random.choice(
-        ["optimizer.pt", "scheduler.pt", "rng_state.pth", "global_step2/rank_0_optim_states.pt"]
-    )
-    (checkpoint / name).parent.mkdir(exist_ok=True)
-    if given.random.random() < 0.3:
-        (checkpoint / name).write_bytes(pickle.dumps(state, given.random.randint(0, 5)))
-    else:
-        new = given.random.random() < 0.7
-        torch.save(state, checkpoint / name, _use_new_zipfile_serialization=new)
-    seal_checkpoint(checkpoint, {})
-    message = " ".join(refusal_of("train", *training_arguments(given.world, run, "--resume")).split())
-    assert f"{checkpoint.name}/{name}: is not a state that `d2e train` wrote" in message
-    assert not executed.exists()
 
 
 @attack("the launcher's parent killed", "training", "its workers end within a second", tries=5, quick=0)

@@ -94,6 +94,15 @@ def guided(model: Any, pair: PromptPair[Any], stops: list[int], new_tokens: int)
     return output[:-1] if output and output[-1] in stops else output
 
 
+@torch.no_grad()
+def next_logits(model: Any, prompt: list[int], answer: list[int]) -> torch.Tensor:
+    """The logits (V,) of the next token, by one forward over everything."""
+    if model.config.is_encoder_decoder:
+        decoder = torch.tensor([[model.config.decoder_start_token_id, *answer]])
+        return model(input_ids=torch.tensor([prompt]), decoder_input_ids=decoder).logits[0, -1]
+    return model(input_ids=torch.tensor([[*prompt, *answer]]), use_cache=False).logits[0, -1]
+
+
 def encoder_decoder() -> Any:
     """A model whose decoder uses its encoder: an ordinary tiny T5 repeats one token whatever its prompt."""
     model = tiny_model("t5", seed=1)

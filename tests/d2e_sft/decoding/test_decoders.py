@@ -16,7 +16,7 @@ from d2e_sft.config.decoding import DECODERS
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.decoding.decoders import FUNCTIONS, NO_TOKEN, RowStates, TokenChoice, named_decoder
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import encoder_decoder, frequent_token, random_prompts
+from tests.d2e_sft.decoding.pairs import encoder_decoder, frequent_token, next_logits, random_prompts
 from tests.tiny import tiny_model
 
 Rule = Callable[[list[float], list[float]], list[float]]
@@ -102,25 +102,15 @@ def test_linear_decoders_and_no_others_act_on_hidden_states_as_on_logits(text: s
     assert torch.allclose(by_states, by_logits, rtol=1e-10, atol=1e-10) == decoder.linear
 
 
-def _last_logits(model: Any, prompt: list[int], answer: list[int]) -> Tensor:
-    if model.config.is_encoder_decoder:
-        return model(input_ids=torch.tensor([prompt]), decoder_input_ids=torch.tensor([[0, *answer]])).logits[0, -1]
-    return model(torch.tensor([prompt + answer])).logits[0, -1]
-
-
 def _naive(model: Any, original: list[int], imagined: list[int], rule: Rule, stops: list[int]) -> list[int]:
     """Two whole forwards a token, without a cache, a batch or an attention head of this package."""
     answer: list[int] = []
-    with torch.no_grad():
-        while len(answer) < NEW_TOKENS:
-            z_original, z_imagined = (
-                _last_logits(model, prompt, answer).double().tolist() for prompt in (original, imagined)
-            )
-            scores = rule(z_original, z_imagined)
-            token = scores.index(max(scores))
-            if token in stops:
-                return answer
-            answer.append(token)
+    while len(answer) < NEW_TOKENS:
+        scores = rule(*(next_logits(model, prompt, answer).double().tolist() for prompt in (original, imagined)))
+        token = scores.index(max(scores))
+        if token in stops:
+            break
+        answer.append(token)
     return answer
 
 
