@@ -127,7 +127,7 @@ def _list(planned: Sweep) -> None:
     from eval.sweep.costs import CommandCost, cost_of, paid_judge, sum_of
 
     rows, printed, costs = read_rows(planned.results), list[list[str]](), list[CommandCost]()
-    work = {point.name for point in planned.work}
+    work, asked = {point.name for point in planned.work}, False
     for point in planned.points:
         if point.scored_in != point.name:
             click.echo(f"{point.name}: the same as {point.scored_in}")
@@ -138,8 +138,9 @@ def _list(planned: Sweep) -> None:
             click.echo(f"{point.name}: done" if done else point.name)
             for command in left:
                 click.echo(f"  d2e {shlex.join(command)}")
-                if (paid := paid_judge(planned, command)) is not None:
+                if (paid := paid_judge(planned, command, again=asked)) is not None:
                     click.echo(f"      {paid}")
+                    asked = True
                 cost = cost_of(planned, point, command)
                 if cost is not None:
                     costs.append(cost)

@@ -57,14 +57,19 @@ def cost_of(sweep: Sweep, point: Point, words: Sequence[str]) -> CommandCost | N
     return _evaluation(expected, point, model, words)
 
 
-def paid_judge(sweep: Sweep, words: Sequence[str]) -> str | None:
-    """Return what a build asks of a paid endpoint, with its key and cost; None if it asks none."""
+def paid_judge(sweep: Sweep, words: Sequence[str], *, again: bool = False) -> str | None:
+    """Return what a build asks of a paid endpoint, with its key and cost; None if it asks none.
+
+    `again` is a build after another one: what both ask is paid once, since replies are kept.
+    """
     options = dict(pairwise(words))  # of an option that is given twice, the last
     models = [options.get(f"{by}-model") for by in ("--judge", "--refine") if options.get(by) == "openai"]
     if words[:2] != ["data", "build"] or not models or "--judge-url" in options:
         return None
     dollars = None if sweep.spec.expected is None else sweep.spec.expected.judge_dollars
     cost = "add --judge-price IN,OUT --estimate to see the cost" if dollars is None else f"about {dollars:,.0f} USD"
+    if again:
+        cost = "nothing for replies that a build above keeps"
     key = f"{options.get('--judge-key-env', DEFAULT_KEY_ENV)}"
     return f"asks {models[0] or 'a model'} by OpenAI's API, which is paid: needs {key}; {cost}"
 

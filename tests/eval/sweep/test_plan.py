@@ -334,7 +334,8 @@ def test_a_build_that_asks_a_paid_judge_says_so_with_key_and_cost() -> None:
     for other in (["--judge", "local"], ["--judge-url", "http://localhost"]):
         assert paid_judge(plan(), [*build, *other]) is None
     assert paid_judge(plan(), ["data", "build", "--suite", "piper"]) is None
-    assert "OPENAI_API_KEY" in output_of("sweep", PLAN, "--dry-run", f"model={QWEN}", "sft")
+    planned = output_of("sweep", PLAN, "--dry-run", f"model={QWEN}", "sft", "self-refined")
+    assert (planned.count("OPENAI_API_KEY"), planned.count("USD")) == (2, 1)
 
 
 def test_the_cost_of_a_training_is_six_operations_a_weight_and_token() -> None:
