@@ -1,7 +1,8 @@
-"""Own data for the tests: a description, files beside it, and what is built of them."""
+"""Own data for the tests: a description, files beside it, and what is built of them; single rows of any data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
+from tests.tiny import make_sample
 
 QA = "train: mine.csv\nformat: qa\nrelation: causal\n"
 QA_ROWS = (
@@ -44,3 +46,39 @@ def error_of(spec: Path) -> UserError:
     with pytest.raises(UserError) as error:
         rows_of(spec)
     return error.value
+
+
+HEAD = "context,question,answer\n"
+
+
+def crates(places: Iterable[str], more: str = "") -> str:
+    """A row for each place, in which a crate is kept."""
+    return "".join(f"Crate {n} is in {place}.,Where is crate {n}?,{place}{more}\n" for n, place in enumerate(places))
+
+
+def usual(place: str, count: int) -> str:
+    """Rows of which every fourth has another answer than the usual place."""
+    others = ("the cold store", "the paint room", "the loading dock")
+    return HEAD + crates(place if n % 4 else others[n // 4 % 3] for n in range(count))
+
+
+PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
+
+
+def own_row(split: str, number: int = 1, **changes: Any) -> EventSample:
+    """Make a sample that shares nothing with one of the other split or another number."""
+    fields = {
+        "id": f"own-{split}-{number}",
+        "dataset": "own",
+        "split": split,
+        "context": f"In {split} story number {number} somebody built a wall of stone.",
+        "refined_context": None,
+        "question": f"Why was wall number {number} of {split} built so quickly?",
+        "answers": ["to keep the wind out"],
+    }
+    return make_sample(number, **{**fields, **changes})
+
+
+def nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
+    fields: dict[str, Any] = {"context": context, "question": hypothesis, "answers": [label], "format": "nli"}
+    return own_row("test", number, **{"id": str(number), "relation": "causal", **fields, **changes})

@@ -41,6 +41,7 @@ test_refusal = refused_lines(__file__)
     [
         ("/api/repos/create", 401, "answered 401: the token is not valid"),
         ("/api/repos/create", 403, "answered 403: the token may not write there"),
+        (f"/api/models/{NAME}/commit", 404, "answered 404: there is no such account or"),
         ("/store", 403, "answered 403: the token may not write there"),
     ],
 )

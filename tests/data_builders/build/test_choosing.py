@@ -5,13 +5,13 @@ import os
 import random
 import re
 import time
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.mixture import MixturePool, allot, draw
@@ -106,19 +106,6 @@ def test_the_order_is_seeded_and_mixes_the_datasets() -> None:
     assert {name[0] for name in orders[0][:20]} == {"a", "b", "c"}
 
 
-def test_the_judge_is_asked_about_no_more_samples_than_the_quota_needs() -> None:
-    asked: list[str] = []
-
-    def keep_half(samples: Sequence[EventSample]) -> list[JudgedVerdict]:
-        asked.extend(sample.id for sample in samples)
-        return [list(JudgedVerdict)[int(sample.id.split("-")[1]) % 4] for sample in samples]
-
-    pool = MixturePool("a", _samples("a", 1_000))
-    pool.fill(20, keep_half)
-    assert len(pool.kept) == 20
-    assert len(asked) == len(set(asked)) == pool.judged == 40  # of four, one is refused and one undecided
-
-
 STORY = "Omar plants a long row of trees early in the year. The rain comes down."
 
 
@@ -130,7 +117,7 @@ def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_pat
     out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 30]
     assert call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).status == 0
     assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
-    manifest = json.loads((out / "manifest.json").read_text())
+    manifest = read_manifest(out)
     assert list(manifest["benchmark"]["kept_apart_from"]) == ["piper", "ood"]
     steps = {step["name"]: step for step in manifest["datasets"]["tracie"]["splits"]["train"]["filters"]}
     assert steps["overlap with the benchmark"]["rows_in"] - steps["overlap with the benchmark"]["rows_out"] == 1
@@ -217,7 +204,7 @@ def test_one_model_filters_and_another_refines(raw: Path, tmp_path: Path, server
     output_of("data", *_arguments(raw, tmp_path / "out", server.url, *more))
     assert [request["model"] for request in server.requests] == ["m"] * 6 + ["other"] * 5
     assert {sample.meta["refiner"] for sample in _train(tmp_path / "out")} == {"judge"}
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    manifest = read_manifest(tmp_path / "out")
     assert (manifest["judge"]["model"], manifest["judge"]["jobs"]) == ("m", ["quality"])
     assert (manifest["refiner"]["model"], manifest["refiner"]["jobs"]) == ("other", ["refine"])
     card = (tmp_path / "out/README.md").read_text()
@@ -240,7 +227,7 @@ def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_pat
     assert not any("refiner" in sample.meta for sample in test)
     assert len(server.requests) == 6 + 5  # a verdict for each, a choice for each that stays
     assert "refined train: 5 judge" in printed
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = read_manifest(tmp_path / "out")
     assert manifest["judge"]["model"] == "m"
     assert manifest["refining"] == {"train": {"judge": 5}}
     assert manifest["datasets"]["tracie"]["splits"]["train"]["filters"][-1]["rows_out"] == 5
@@ -284,7 +271,7 @@ def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: P
         *("--out", str(tmp_path / "out"), "--judge", "openai", "--judge-model", "m", "--judge-url", server.url),
         *("--judge-jobs", "quality"),
     )
-    mixture = json.loads((tmp_path / "out" / "manifest.json").read_text())["mixture"]["datasets"]
+    mixture = read_manifest(tmp_path / "out")["mixture"]["datasets"]
     assert len(server.requests) == sum(entry["judged"] for entry in mixture.values())
     tracie = mixture["tracie"]
     assert tracie["candidates"] == 12
@@ -311,25 +298,30 @@ def test_a_killed_build_resumes_and_pays_for_nothing_twice(raw: Path, tmp_path: 
     assert len(set(server.users[before:]) & set(server.users[: before - 1])) == 0
 
 
-@pytest.mark.parametrize(("jobs", "job"), [("quality", "quality filter"), ("refine", "refine")])
-def test_a_judge_without_usable_replies(raw: Path, tmp_path: Path, server: JudgeServer, jobs: str, job: str) -> None:
-    _stories(raw, 3)
-    server.reply = lambda user: "Who knows."
-    message = refusal_of("data", *_arguments(raw, tmp_path / "out", server.url, "--judge-jobs", jobs))
-    assert f"{job}: none of the replies of" in message
-    assert "about 3 samples is usable, such as 'Who knows.'" in " ".join(message.split())
-    assert re.search(r"[36] undecided; ", message)  # what was paid for is reported
-    assert not (tmp_path / "out").exists()
+DRAWN = ("--suite", "piper-10k", "--size", "400", "--allow-shortfall")
 
 
-def test_a_judge_of_a_drawn_set_is_given_up_after_some_replies(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+@pytest.mark.parametrize(
+    ("more", "job"),
+    [
+        (("--judge-jobs", "quality"), "quality filter"),
+        (("--judge-jobs", "refine"), "refine"),
+        (DRAWN, "quality filter"),
+    ],
+)
+def test_a_judge_without_usable_replies(
+    raw: Path, tmp_path: Path, server: JudgeServer, more: tuple[str, ...], job: str
+) -> None:
     _stories(raw, 12)
     server.reply = lambda user: "Who knows."
-    message = refusal_of(
-        *("data", "build", "--suite", "piper-10k", "--size", "400", "--allow-shortfall", "--raw", raw),
-        *("--out", tmp_path / "out", "--judge", "openai", "--judge-model", "m", "--judge-url", server.url),
-    )
-    assert "quality filter: none of the replies of" in message
+    arguments = _arguments(raw, tmp_path / "out", server.url, *more)
+    if more is DRAWN:
+        del arguments[1:3]  # --datasets
+    message = refusal_of("data", *arguments)
+    assert f"{job}: none of the replies of" in message
+    assert re.search(r"about \d+ samples is usable, such as 'Who knows.'", " ".join(message.split()))
+    assert re.search(r"\d+ undecided; ", message)  # what was paid for is reported
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_failed_build_writes_nothing_and_reports_its_cost(raw: Path, tmp_path: Path, server: JudgeServer) -> None:

@@ -10,7 +10,6 @@ from data_builders.build.card import build_command
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from tests.data_builders.own_rows import write
-from tests.messages import Call, messages_of
 
 NAMES = ["Aro", "Bel", "Cor", "Dia", "Elo", "Fir", "Gal", "Hal", "Ino", "Jur", "Kal", "Lum", "Mir", "Nov", "Orb"]
 TOWNS = ["Lyon", "Oslo", "Porto"]
@@ -129,23 +128,3 @@ def test_rows_that_refuse_already_are_neither_repeated_nor_told_by_their_length(
     assert all(row.refined_context == row.context for row in own)
     rows = built(tmp_path, spec, text, distractors=1)["train"]
     assert {row.context.count("\n\n") for row in rows} == {1}, "rows that refuse have as many passages as the others"
-
-
-def refused(text: str = "", spec: str = SPEC, **options: Any) -> Call:
-    return lambda tmp: str(built(tmp, spec, text, **options))
-
-
-ONE = "context,question,answer\nThe lamp is in Lyon.,Where is the lamp?,Lyon\n"
-LABELS = "context,question,answer\nA b.,A.,positive\nC d.,C.,negative\n"
-ALONE = SPEC.replace("test: 0.4\n", "")
-
-test_message = messages_of(__file__, {
-    "a share of less than one row": refused(unanswerable=0.01),
-    "one context alone": refused(ONE, ALONE, unanswerable=1.0),
-    "no distractor": refused(ONE, ALONE, distractors=1),
-    "labels": refused(LABELS, ALONE.replace("qa", "nli"), unanswerable=1.0),
-    "no test rows": refused(ONE, ALONE, unanswerable_test=1.0),
-    "a refusal that no row has": refused(refusal="no"),
-    "a blank refusal": refused(refusal=" ", unanswerable=0.5),
-    "a refusal of labels": refused(LABELS, ALONE.replace("qa", "nli") + "refusal: neutral\n"),
-})  # fmt: skip

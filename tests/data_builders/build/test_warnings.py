@@ -1,30 +1,17 @@
-"""What a build of own data warns of (test_warnings.yaml); without a warning the text is empty."""
+"""What a build of own data warns of or refuses (test_warnings.yaml); without a warning the text is empty."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from tests.data_builders.own_rows import QA, write
+from tests.data_builders.own_rows import HEAD, QA, crates, usual, write
 from tests.messages import Call, messages_of
 
-HEAD = "context,question,answer\n"
 TESTED = QA + "test: test.csv\n"
 SCQ = "test: mine.csv\nformat: scq\nrelation: none\n"
 FAR = "nothing but a shelf that nobody had seen before"
-
-
-def crates(places: Iterable[str], more: str = "") -> str:
-    """A row for each place, in which a crate is kept."""
-    return "".join(f"Crate {n} is in {place}.,Where is crate {n}?,{place}{more}\n" for n, place in enumerate(places))
-
-
-def usual(place: str, count: int) -> str:
-    """Rows of which every fourth has another answer than the usual place."""
-    others = ("the cold store", "the paint room", "the loading dock")
-    return HEAD + crates(place if n % 4 else others[n // 4 % 3] for n in range(count))
 
 
 def warned(text: str, spec: str = QA, test: str = "", **options: Any) -> Call:
@@ -35,6 +22,8 @@ def warned(text: str, spec: str = QA, test: str = "", **options: Any) -> Call:
     return call
 
 
+ONE, LABELS = HEAD + "The lamp is in Lyon.,Where is the lamp?,Lyon\n", HEAD + "A b.,A.,positive\nC d.,C.,negative\n"
+NLI = QA.replace("qa", "nli")
 SHED = ["the barn" if n % 8 == 7 else "the shed" for n in range(40)]
 CHOICES = QA + "columns: {choices: choices}\n"
 REFUSED = usual("the shed", 40) + "".join(f"Fan {n} is a fan.,Who made fan {n}?,Not given.\n" for n in range(15))
@@ -68,4 +57,14 @@ test_warning = messages_of(__file__, {
     "too few conflict rows": warned(HEAD + crates(SHED), TESTED, HEAD + crates(SHED), swap_test=0.25),
     "fewer unanswerable rows than wanted": warned(usual("the shed", 8) + "A lamp.,What is it?,lamp\n", unanswerable=1),
     "fewer distractors than wanted": warned(usual("the shed", 8), distractors=3),
+    "a share of less than one row": warned(usual("the shed", 18), unanswerable=0.01),
+    "one context alone": warned(ONE, unanswerable=1.0),
+    "no distractor": warned(ONE, distractors=1),
+    "labels": warned(LABELS, NLI, unanswerable=1.0),
+    "no test rows": warned(ONE, unanswerable_test=1.0),
+    "a refusal that no row has": warned(ONE, refusal="no"),
+    "a blank refusal": warned(ONE, refusal=" ", unanswerable=0.5),
+    "a refusal of labels": warned(LABELS, NLI + "refusal: neutral\n"),
+    "no answer to swap": warned(HEAD + "It is near the shed.,Where is it?,in the shed\n", swap=1),
+    "no test rows to swap": warned(ONE, swap_test=0.5),
 })  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.util.encrypted_zip import member_names, read_encrypted
+from d2e_sft.util.files import write_whole
 from data_builders.build.card import render_card
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
@@ -20,7 +21,7 @@ from data_builders.raw.files import cached_path
 from data_builders.raw.source import Input, RawFile
 from data_builders.sources import SOURCES
 from tests.command import Called, call, output_of, refusal_of
-from tests.data_builders.nli_rows import PASSAGE, own_row
+from tests.data_builders.own_rows import PASSAGE, own_row
 from tests.factories import ScriptedServer
 from tests.hub_server import TOKEN, HubServer
 from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model
@@ -56,6 +57,7 @@ def test_a_failed_download_names_the_option_that_reads_a_substitute(
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     message = " ".join(refusal_of("data", "build", "--datasets", dataset, "--out", tmp_path / "out").split())
     assert "cannot be downloaded (ConnectError" in message
+    assert "by hand: " in message
     assert [text for text in said if text not in message] == []
     assert message.count("Or add") == len(said)
 
@@ -156,29 +158,21 @@ def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp
     assert (tmp_path / "rows.html").read_text("utf-8").count("<article") == 3
 
 
-@pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_dataset_has_a_row_and_an_object_and_files_in_the_cache_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path))
+    head, *rows = output_of("data", "list", "--json", tmp_path / "list.json").splitlines()
+    assert head.split()[:2] == ["dataset", "format"]
+    assert [row.split()[0] for row in rows[:-1]] == list(SOURCES)
+    objects = {item["name"]: item for item in json.loads((tmp_path / "list.json").read_text())}
+    assert (list(objects), objects["ecare"]["raw_in_cache"]) == (list(SOURCES), 0)
+    write_whole(cached_path("ecare", SOURCES["ecare"].official[0]), "{}")
+    assert listed()["ecare"]["raw_in_cache"] == 1
 
 
 def listed() -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in json.loads(output_of("data", "list", "--json", "-"))}
-
-
-def test_every_dataset_has_a_row_and_an_object_in_the_file(empty_cache: None, tmp_path: Path) -> None:
-    head, *rows = output_of("data", "list", "--json", tmp_path / "list.json").splitlines()
-    assert head.split()[:2] == ["dataset", "format"]
-    assert [row.split()[0] for row in rows[:-1]] == list(SOURCES)
-    assert [item["name"] for item in json.loads((tmp_path / "list.json").read_text())] == list(SOURCES)
-
-
-def test_files_in_the_cache_are_counted(empty_cache: None) -> None:
-    assert listed()["ecare"]["raw_in_cache"] == 0
-    file = SOURCES["ecare"].official[0]
-    path = cached_path("ecare", file)
-    path.parent.mkdir(parents=True)
-    path.write_text("{}")
-    assert listed()["ecare"]["raw_in_cache"] == 1
 
 
 def test_rows_are_the_papers_and_suites_shares_and_sizes_are_said() -> None:
@@ -293,17 +287,6 @@ def test_the_hub_gets_the_files_the_manifest_and_the_card(hub: HubServer, openly
     assert len(hub.stored) == 2  # the Parquet files, as large files
 
 
-def test_pushing_again_commits_what_changed_to_the_same_repository(hub: HubServer, openly_built: Path) -> None:
-    for _ in range(2):
-        assert _push(openly_built).status == 0
-    assert len(hub.messages) == 1
-    (openly_built / "README.md").write_text("another card")
-    assert _push(openly_built).status == 0
-    assert len(hub.messages) == 2
-    assert hub.files["team/rows"]["README.md"] == b"another card"
-    assert len(hub.asked("PUT", "/store")) == 2
-
-
 def test_a_missing_card_is_written_from_the_manifest(hub: HubServer, openly_built: Path) -> None:
     (openly_built / "README.md").unlink()
     assert _push(openly_built).status == 0
@@ -339,9 +322,3 @@ def test_files_must_be_those_of_the_manifest(hub: HubServer, openly_built: Path)
     (openly_built / "train.parquet").unlink()
     assert "train.parquet: no such file, but manifest.json lists it" in _push(openly_built).err
     assert not hub.requests
-
-
-def test_a_refusal_of_the_hub_is_one_message(hub: HubServer, openly_built: Path) -> None:
-    hub.refuse["/api/datasets/team/rows/commit"] = 404
-    assert "answered 404: there is no such account or" in _push(openly_built).err
-    assert not hub.messages

@@ -198,11 +198,6 @@ def test_own_wording_is_all_that_the_model_sees(tmp_path: Path) -> None:
     )
 
 
-def test_conversations_without_contexts_are_asked_for_by_name(tmp_path: Path) -> None:
-    (row,) = rows_of(write(tmp_path, mine_yaml=SPEC + "context_in: none\n", mine_jsonl=lines(ONE)))
-    assert row.context == ""
-
-
 def ask(
     file: Path, mapping: Path | None = None, fmt: str | None = None, *, skip_bad: bool = False
 ) -> tuple[list[EventSample], list[BadRow]]:
@@ -241,12 +236,3 @@ def test_a_description_is_followed_and_its_answer_column_is_not_needed(tmp_path:
     assert ask(tmp_path / "test.csv", mapping)[0] == given, "files that it names need not be there"
     with pytest.raises(UserError, match=r"train\.csv: no such file"):
         ask(mapping)
-
-
-def test_a_prompt_of_ones_own_is_what_the_model_sees(tmp_path: Path) -> None:
-    mapping = tmp_path / "mine.yaml"
-    mapping.write_text("train: a.csv\nformat: chat\nsystem: Be brief.\nprompt: '{question} Here: {context}'\n")
-    (tmp_path / "q.csv").write_text("context,question\nIt rained.,Why?\n")
-    [sample] = ask(tmp_path / "q.csv", mapping)[0]
-    assert (sample.format, sample.relation) == ("chat", "none")
-    assert "Be brief." in str(sample.conversation)

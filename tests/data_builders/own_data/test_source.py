@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from d2e_sft.data.built import read_manifest
-from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
@@ -133,15 +132,6 @@ def test_relation_id_and_refined_context_are_read_from_columns(tmp_path: Path) -
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "of_events"), [("", False), ("relation: factual\n", False), ("relation: causal\n", True)]
-)
-def test_prompts_mention_events_if_the_relation_is_of_events(tmp_path: Path, line: str, *, of_events: bool) -> None:
-    found = rows_of(write(tmp_path, mine_yaml=QA.replace("relation: causal\n", line), mine_csv=QA_ROWS))
-    prompts = load_prompt_set("default")
-    assert all(("event" in prompts.messages(row, "original")[0]["content"]) == of_events for row in found)
-
-
 def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: Path) -> None:
     stories = "".join(f"Story {c} is told.,Question {q}?,told\n" for c in range(40) for q in range(2))
     spec = write(tmp_path, mine_yaml=QA + "dev: 0.1\ntest: 0.25\n", mine_csv="context,question,answer\n" + stories)
@@ -251,8 +241,7 @@ def test_bad_rows_are_put_aside_with_their_place(tmp_path: Path) -> None:
     spec = write(tmp_path, mine_yaml=QA, mine_csv="context,question,answer\n,Why?,so\n")
     with pytest.raises(UserError, match=r"none of its rows is usable(.|\n)*without --skip-bad"):
         rows_of(spec, skip_bad=True)
-    spec = write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS + ",Why?,so\n")
-    assert len(rows_of(spec, skip_bad=True)) == 2
+    assert len(rows_of(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS + ",Why?,so\n"), skip_bad=True)) == 2
     (aside,) = [json.loads(line) for line in (tmp_path / "out/bad_rows.jsonl").read_text("utf-8").splitlines()]
     assert (aside["file"], aside["line"], aside["split"]) == ("mine/mine.csv", 4, "train")
     assert aside["error"].startswith("context: got ''")

@@ -217,15 +217,6 @@ def stories(count: int, *, conflict: int, split: str = "train", **changes: Any) 
     return rows
 
 
-def test_a_free_answer_is_what_the_same_question_has_elsewhere() -> None:
-    rows = stories(40, conflict=10)
-    found = guesses(rows)
-    assert found is not None
-    habits = [THINGS[[*THINGS][number % 2]] for number in range(40)]
-    assert [said for said, _ in found] == habits, "also where the row itself disagrees"
-    assert all(0.6 < sure <= 1 for _, sure in found)
-
-
 def test_rows_with_the_same_context_do_not_teach_each_other() -> None:
     # Each context is asked twice, and its answer is its own: only the row with the same context has it.
     fields = [{"context": f"Year {n}.", "question": f"Which year {n}?", "answers": [f"{n}"]} for n in range(20)]
@@ -302,11 +293,8 @@ def test_what_the_refined_context_lacks_is_marked() -> None:
     assert share_kept(own()) == pytest.approx(5 / 7)
     shorter = own(context="It rained, oddly, so the dam broke.", refined_context="It rained so the dam broke.")
     assert [text for text, kept in marked(shorter) if not kept] == ["oddly,"]
-
-
-@pytest.mark.parametrize("refined", ["It rained hard.", "The <dam> broke. It rained."])
-def test_a_refined_context_of_its_own_marks_nothing(refined: str) -> None:
-    assert marked(own(refined_context=refined)) == [(own().context, True)]
+    for refined in ("It rained hard.", "The <dam> broke. It rained."):  # a text of its own
+        assert marked(own(refined_context=refined)) == [(own().context, True)]
 
 
 def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from data_builders.dataset import SampleSet
 from data_builders.quality.judged import JudgedVerdict, judge_quality, quality_prompts, read_verdict
 from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap, near_pairs
 from tests.command import call
-from tests.data_builders.nli_rows import PASSAGE, own_row
+from tests.data_builders.own_rows import PASSAGE, own_row
 from tests.tiny import make_sample
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from data_builders.dataset import SampleSet, read_set
 from data_builders.quality.context_free import hypothesis_alone
 from data_builders.quality.stats import compute_stats
 from tests.command import output_of
-from tests.data_builders.nli_rows import nli
+from tests.data_builders.own_rows import nli
 from tests.data_builders.reading import published_rows
 from tests.tiny import tiny_tokenizer
 

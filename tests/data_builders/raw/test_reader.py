@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.characters import ENTITIES, QUOTES, decode_all_texts, decode_characters
+from data_builders.raw.characters import decode_characters
 from data_builders.raw.reader import BadRows, RawInput
 from data_builders.raw.row import BadRowError, Draft, Row, clean
-from data_builders.raw.source import SplitRows
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 GOOD = '{"a": 1}\n'
@@ -212,20 +211,3 @@ def test_a_text_that_is_missing_or_invisible_is_an_error(fields: dict[str, objec
 @pytest.mark.parametrize(("raw", "meant", "what"), [*CASES["decoded"], *((text, text, "") for text in CASES["meant"])])
 def test_what_was_encoded_is_decoded_and_the_rest_stays(raw: str, meant: str, what: str) -> None:
     assert decode_characters(raw) == (meant, {what} - {""})
-
-
-def test_all_texts_of_a_value_are_decoded_and_the_rest_stays() -> None:
-    value = {"a": ["x &gt; y", ['""z"" or']], "b": None, "&amp;": 3}
-    assert decode_all_texts(value) == ({"a": ["x > y", ['"z" or']], "b": None, "&amp;": 3}, {ENTITIES, QUOTES})
-
-
-def test_each_filter_counts_what_the_one_before_it_left() -> None:
-    rows = SplitRows([1, 2, 3, 4, 5])
-    rows.keep("odd", "even numbers are left out", [1, 3, 5])
-    rows.keep("small", "large numbers are left out", [1, 3], unit="numbers")
-    assert [(step.name, step.rows_in, step.rows_out, step.unit) for step in rows.filters] == [
-        ("odd", 5, 3, "rows"),
-        ("small", 3, 2, "numbers"),
-    ]
-    texts = rows.become(["one", "three"])
-    assert (list(texts.rows), texts.rows_read, texts.filters) == (["one", "three"], 5, rows.filters)

@@ -1,6 +1,5 @@
 """A model decides by likelihood which spans stay; rows on which it does not use the context go to the rules."""
 
-import json
 import math
 import random
 from collections import Counter
@@ -12,6 +11,7 @@ import pytest
 import torch
 from transformers import ByT5Tokenizer
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.refine import likelihood
@@ -141,7 +141,7 @@ def test_a_build_reports_how_many_rows_each_way_decided(unchanged_raw: Path, mod
     assert not (tmp_path / "built").exists()
     printed = output_of(*arguments)
     [told] = [line for line in printed.splitlines() if line.startswith("refined train: ")]
-    manifest = json.loads((tmp_path / "built/manifest.json").read_text())
+    manifest = read_manifest(tmp_path / "built")
     train = read_samples(tmp_path / "built/train.parquet")
     ways = manifest["refining"]["train"]
     assert sum(ways.values()) == len(train)

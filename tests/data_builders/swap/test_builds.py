@@ -1,6 +1,5 @@
 """Builds with swaps: what is replaced and counted, the warnings, and answers that a model proposes."""
 
-import json
 import random
 import re
 from collections import Counter
@@ -9,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.judge.judge import JudgePrompt, Reply
 from d2e_sft.judge.local import LocalBackend
-from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.swap.candidates import Pool, SwapOptions, read_answers
@@ -21,7 +20,7 @@ from data_builders.swap.swap import swap_samples
 from data_builders.text.mentions import exchanged
 from tests.command import output_of
 from tests.data_builders.boxes.simulation import contents_by_text
-from tests.data_builders.own_rows import QA, QA_ROWS, write
+from tests.data_builders.own_rows import usual, write
 from tests.data_builders.reading import build_splits
 from tests.tiny import make_sample
 
@@ -59,7 +58,7 @@ def test_swapped_rows_follow_from_the_text_and_can_be_restored(
             assert exchanged(new.refined_context or "", back) == old.refined_context
     assert (len(plain["train"]), changed) == (200, 100)
     entry = {"rows": 200, "wanted": 100, "swapped": 100, "pools": {"dataset": 100}, "refused": {}}
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_manifest(folder)
     assert manifest["swap"] == {"share": 0.5, "datasets": {"habit": entry}}
 
 
@@ -72,23 +71,13 @@ def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
     assert result.manifest["options"]["swap"]["pools"] == "lists,dataset"
 
 
-def _habit_of_one_length(rows: int, usual: str) -> str:
-    """Own rows of which the usual answer has as many words as no other: every fourth row is answered otherwise."""
-    others = ("the cold store", "the paint room", "the loading dock")
-    lines = [
-        f"{n} is kept in {place}.,Where is {n}?,{place}"
-        for n, place in ((f"crate {100 + n}", usual if n % 4 else others[n // 4 % 3]) for n in range(rows))
-    ]
-    return "\n".join(["context,question,answer", *lines, ""])
-
-
 def test_a_habit_of_another_length_than_other_answers_gets_conflict_rows(tmp_path: Path) -> None:
     spec = "train: mine.csv\ntest: test.csv\nformat: qa\nrelation: none\n"
     # In the test rows, nothing but the habit is an answer; the others are those of the training rows.
     test = "context,question,answer\n" + "".join(
         f"Box {n} is kept in the workshop.,Where is box {n}?,the workshop\n" for n in range(25)
     )
-    path = write(tmp_path, mine_csv=_habit_of_one_length(40, "the workshop"), test_csv=test, mine_yaml=spec)
+    path = write(tmp_path, mine_csv=usual("the workshop", 40), test_csv=test, mine_yaml=spec)
     result = build(BuildOptions([str(path)], tmp_path / "out", swap=0.5, swap_test=1))
     assert result.warnings == []
     twins = [row for row in read_samples(tmp_path / "out" / "test.parquet") if row.subset == "conflict"]
@@ -112,19 +101,6 @@ def test_answers_of_swapped_boxes_follow_from_the_text(tmp_path: Path) -> None:
     for row in swapped:
         contents = set(re.findall(r"the (\w+)", row.answers[0]))
         assert contents_by_text(row.context, strict=True)[str(row.meta["box"])] == contents
-
-
-def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--swap 1: nothing was swapped in \d+ rows \(\d+ .* label\)"):
-        build(BuildOptions(["tracie"], tmp_path / "out", raw, swap=1.0))
-    with pytest.raises(UserError, match=r"--swap 0.001: .* 20 rows \(the share is less than one row\)"):
-        build_splits(tmp_path / "few", "habit", "train_samples=20", swap=0.001)
-    rows = "context,question,answer\nIt is near the shed.,Where is it?,in the shed\n"
-    with pytest.raises(UserError, match=r"1 the context lacks the answer\)\n  remedy: drop it, check the columns"):
-        build(BuildOptions([str(write(tmp_path, mine_csv=rows, mine_yaml=QA))], tmp_path / "absent", swap=1))
-    spec = write(tmp_path, mine_csv=QA_ROWS, mine_yaml=QA)
-    with pytest.raises(UserError, match=r"--swap-test 0.5: nothing .* \(there are no test rows\)"):
-        build(BuildOptions([str(spec)], tmp_path / "own", swap_test=0.5))
 
 
 def test_a_build_tags_natural_conflicts_and_says_which_habits_it_found(tmp_path: Path) -> None:
@@ -152,7 +128,7 @@ def test_a_build_tags_natural_conflicts_and_says_which_habits_it_found(tmp_path:
         assert row.habit == twin.habit == ["the workshop"]
     counts = Counter(row.subset for row in built[0])
     assert f"subsets of mine test: {counts['aligned']} aligned, {counts['conflict']} conflict\n" in printed[0]
-    manifest = json.loads((tmp_path / "out-0" / "manifest.json").read_text())
+    manifest = read_manifest(tmp_path / "out-0")
     assert manifest["swap-test"]["datasets"]["mine"]["habits"] == {"the workshop": 40}
     assert "The `habit` of 40 of the 40 pairs" in (tmp_path / "out-0" / "README.md").read_text()
 
