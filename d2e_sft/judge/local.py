@@ -69,8 +69,8 @@ class LocalBackend:
     @cached_property
     def _loaded(self) -> Any:
         from d2e_sft.model.device import usable_device
+        from d2e_sft.model.layers import ready_to_decode
         from d2e_sft.model.loading import load_model
-        from d2e_sft.model.onednn import ready_to_decode
 
         loaded = load_model(self.model, dtype=self._options.dtype)
         if not getattr(loaded.tokenizer, "chat_template", None):

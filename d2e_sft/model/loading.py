@@ -104,7 +104,7 @@ def load_to_decode(name: str, section: ModelSection, dtype: str | None = None) -
     A `dtype` of None is the section's, `auto` is bfloat16 if this machine computes it fast.
     """
     from d2e_sft.model.device import automatic_dtype, usable_device
-    from d2e_sft.model.onednn import ready_to_decode
+    from d2e_sft.model.layers import ready_to_decode
 
     dtype = dtype or section.dtype
     loaded = load_model(name, dtype=automatic_dtype() if dtype == "auto" else dtype, attention=section.attention)

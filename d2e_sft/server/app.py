@@ -19,7 +19,6 @@ from torch import Tensor
 from d2e_sft.decoding.pairs import Tokens
 from d2e_sft.decoding.rows import decodes_packed
 from d2e_sft.model.forward import head_of, hidden_states
-from d2e_sft.server.context import RequestError
 from d2e_sft.server.limits import BodyCheck, KeyCheck, PageCheck
 from d2e_sft.server.openai import (
     ApiReply,
@@ -27,6 +26,7 @@ from d2e_sft.server.openai import (
     ChatRequest,
     CompletionRequest,
     Finish,
+    RequestError,
     error_body,
     event,
     read_request,

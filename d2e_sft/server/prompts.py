@@ -10,8 +10,16 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.decoding.generation import stop_token_ids
 from d2e_sft.decoding.pairs import PromptPair, Tokens
 from d2e_sft.model.loading import LoadedModel, position_limit
-from d2e_sft.server.context import RequestError, chosen_decoding, needs_context, with_context, with_system
-from d2e_sft.server.openai import ApiRequest, ChatRequest, CompletionRequest
+from d2e_sft.server.openai import (
+    ApiRequest,
+    ChatRequest,
+    CompletionRequest,
+    RequestError,
+    chosen_decoding,
+    needs_context,
+    with_context,
+    with_system,
+)
 from d2e_sft.server.queue import Prompt
 from d2e_sft.server.start import ServeOptions
 from d2e_sft.util.errors import UserError

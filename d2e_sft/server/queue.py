@@ -19,8 +19,7 @@ from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import Output, TokenPair
 from d2e_sft.decoding.rows import budget_of, decodes_packed
 from d2e_sft.model.loading import LoadedModel
-from d2e_sft.server.context import RequestError
-from d2e_sft.server.openai import Finish
+from d2e_sft.server.openai import Finish, RequestError
 from d2e_sft.util.errors import UserError
 
 # Seconds in which requests that are sent together reach the queue.

@@ -23,9 +23,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from d2e_sft.config.recipe import Precision, Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.collation import counts_of, model_inputs
-from d2e_sft.model.compilation import check_compiler, compile_layers
 from d2e_sft.model.device import LapTimer, autocast, without_cudnn_attention
 from d2e_sft.model.forward import may_leave_parameters_out
+from d2e_sft.model.layers import check_compiler, compile_layers
 from d2e_sft.model.packing_support import agree_on_layout, collator_for
 from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.objective.metrics import ObjectiveMetrics

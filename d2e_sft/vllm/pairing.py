@@ -25,7 +25,7 @@ from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig
 from d2e_sft.decoding.decoders import named_decoder, warpers
-from d2e_sft.server.context import Alpha
+from d2e_sft.server.openai import Alpha
 from d2e_sft.util.errors import UserError, describe_validation_error
 
 KEY = "d2e"

@@ -21,8 +21,8 @@ from d2e_sft.data.chat_template import end_of_turn_id, rendered
 from d2e_sft.decoding import DecodingConfig, OptionScore, PromptPair, generate, score, stop_token_ids
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.model.layers import ready_to_decode
 from d2e_sft.model.loading import load_model, position_limit
-from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 

@@ -11,7 +11,7 @@ from d2e_sft.bench.train import PREFIX, synthetic_rows
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.decoding.pairs import token_pairs
 from d2e_sft.decoding.rows import MOST_PAIRS
-from d2e_sft.model.compilation import check_compiler
+from d2e_sft.model.layers import check_compiler
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import generated
 from tests.gpu.conftest import Machine

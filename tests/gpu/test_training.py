@@ -17,8 +17,8 @@ from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.objectives import VIEWS
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import model_inputs
+from d2e_sft.model.layers import prepare_for_adapter, quantization_config
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.attach import AttachedObjective
 from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer

@@ -1,6 +1,6 @@
 """The chat route of `d2e serve`: requests with the context in a field of its own.
 
-`POST /v1/chat/completions` takes more fields than OpenAI's (`d2e_sft/server/context.py`). Requests without `context`
+`POST /v1/chat/completions` takes more fields than OpenAI's (`d2e_sft/server/openai.py`). Requests without `context`
 go to vLLM, with the run's system message if they have none. Streaming, usage, stop strings and errors are vLLM's.
 """
 
@@ -18,7 +18,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMValidationError
 
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.server.context import (
+from d2e_sft.server.openai import (
     ContextFields,
     RequestError,
     chosen_decoding,
@@ -27,7 +27,7 @@ from d2e_sft.server.context import (
     with_system,
 )
 from d2e_sft.server.start import ServeOptions
-from d2e_sft.vllm.server.pair_request import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
+from d2e_sft.vllm.server.online import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
 
 
 class DebiasedChatRequest(ContextFields, ChatCompletionRequest):

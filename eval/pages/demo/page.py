@@ -23,7 +23,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import LoadedModel, load_to_decode, position_limit
-from d2e_sft.server.context import RequestError
+from d2e_sft.server.openai import RequestError
 from d2e_sft.server.prompts import Prompts
 from d2e_sft.server.queue import BatchQueue, Prompt
 from d2e_sft.server.start import ServeOptions, address, listening, run

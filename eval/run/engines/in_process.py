@@ -14,10 +14,9 @@ from d2e_sft.decoding.generation import check_beams
 from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.decoding.rows import MOST_PAIRS
-from d2e_sft.model.compilation import check_compiler
 from d2e_sft.model.device import is_out_of_memory
+from d2e_sft.model.layers import check_compiler, ready_to_decode
 from d2e_sft.model.loading import load_model, position_limit
-from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.util.errors import ProcessError
 from eval.run.engines.engine import EngineReply
 from eval.run.options import EvalConfig

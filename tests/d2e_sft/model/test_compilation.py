@@ -15,9 +15,8 @@ from torch import nn
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.collation import Collator
-from d2e_sft.model.compilation import check_compiler, compile_layers
 from d2e_sft.model.forward import last_logits
-from d2e_sft.model.onednn import ReorderedLinear, ready_to_decode
+from d2e_sft.model.layers import ReorderedLinear, check_compiler, compile_layers, ready_to_decode
 from d2e_sft.model.packing_support import Layout, choose_layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
 from d2e_sft.train.run import train_recipe
@@ -119,7 +118,7 @@ def test_a_missing_compiler_is_an_error() -> None:
 
 
 def test_zero3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("d2e_sft.model.compilation.is_deepspeed_zero3_enabled", lambda: True)
+    monkeypatch.setattr("d2e_sft.model.layers.is_deepspeed_zero3_enabled", lambda: True)
     with pytest.raises(UserError, match=r"train.compile_layers=true: not supported under ZeRO-3"):
         check_compiler(torch.device("cpu"))
 

@@ -17,12 +17,12 @@ from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.model import quantization
+from d2e_sft.model import layers
 from d2e_sft.model.device import LapTimer, PeakMemory, automatic_dtype, unslowed_seconds, without_cudnn_attention
 from d2e_sft.model.finite import non_finite
+from d2e_sft.model.layers import prepare_for_adapter, quantization_config
 from d2e_sft.model.loading import check_positions, keeping_models, load_model
 from d2e_sft.model.packing_support import choose_layout
-from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.train.run import train_recipe
@@ -326,9 +326,9 @@ def test_a_device_that_bitsandbytes_lacks_is_named(monkeypatch: pytest.MonkeyPat
 
 
 def test_sharding_engines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantization, "asked_for", lambda engine: engine == "FSDP")
+    monkeypatch.setattr(layers, "asked_for", lambda engine: engine == "FSDP")
     with pytest.raises(UserError, match=r"model.quantization=4bit: FSDP shards the weights"):
         quantization_config("4bit", "float32")
-    monkeypatch.setattr("d2e_sft.model.quantization.is_deepspeed_zero3_enabled", lambda: True)
+    monkeypatch.setattr("d2e_sft.model.layers.is_deepspeed_zero3_enabled", lambda: True)
     with pytest.raises(UserError, match="ZeRO-3 shards the weights"):
         quantization_config("4bit", "float32")

@@ -17,8 +17,8 @@ from d2e_sft.data.sample import Format
 from d2e_sft.decoding import Output, PromptPair
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server import queue as queues
-from d2e_sft.server.context import RequestError
 from d2e_sft.server.limits import BodyCheck, PageCheck, QueueLimit
+from d2e_sft.server.openai import RequestError
 from d2e_sft.server.queue import BatchQueue, Piece, Prompt, QueuedJob
 from d2e_sft.server.start import ServeOptions, example_request, listening
 from d2e_sft.util.errors import UserError

@@ -20,8 +20,7 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
 from d2e_sft.vllm.requests import PairRequest
 from d2e_sft.vllm.server import online
-from d2e_sft.vllm.server.online import PairingEngine, RowGate
-from d2e_sft.vllm.server.pair_request import PairStream
+from d2e_sft.vllm.server.online import PairingEngine, PairStream, RowGate
 
 SENTINEL = 99
 REQUEST = PairRequest(
