@@ -19,10 +19,11 @@ from pandas import DataFrame
 
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.html.figures import COLOURS, STYLE
-from eval.compare.probe import WITHOUT_CONTEXT, read_rows
 from eval.compare.reading import VERDICT, Setting, averaged, over_seeds, settings
-from eval.pages.sweep.page import onset_chart
+from eval.pages.sweep import onset_chart
+from eval.run.journal import WITHOUT_CONTEXT
 from eval.score.statistics import Interval
+from eval.sweep.cells import read_rows
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"

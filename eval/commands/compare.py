@@ -119,12 +119,13 @@ def compare(
     ending = (out.suffix.lower() if out else "") or ".txt"
     check_ending(f"--out {out}", ending, (*_FORMS, *PICTURES, ".json"))
     loaded = load_compared(runs, bench, reference, seeds=seeds, strict=strict)
+    loaded = loaded if subset is None else only_subset(loaded, subset)
     from eval.compare.compare import compare_results
     from eval.compare.reading import onset_table, plateau_table, probed, verdicts
     from eval.compare.seeds import compare_seeds
     from eval.compare.verdicts import text_of
 
-    comparison = (compare_seeds if seeds else compare_results)(only_subset(loaded, subset) if subset else loaded)
+    comparison = (compare_seeds if seeds else compare_results)(loaded)
     content, reading = comparison.to_json(), probed(loaded) if part is None else None
     curves = {} if reading is None else {"until it reads": onset_table(reading), "plateau": plateau_table(reading)}
     if curves:

@@ -8,7 +8,7 @@ from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, folded, say
-from eval.compare.context import read_without_context
+from eval.compare.decoding import read_without_context
 from eval.compare.judged import (
     ErrorPattern,
     error_prompts,

@@ -79,7 +79,7 @@ def inspect(
         samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
     check_model(model)
     preload("transformers.modeling_utils")
-    from eval.pages.inspection.inspect import InspectOptions, inspect_samples
+    from eval.pages.inspect import InspectOptions, inspect_samples
 
     cut = inspect_samples(model, samples, out, InspectOptions(**options, graded=bench is not None))
     click.echo(f"wrote {out}" + (f"; contexts cut to fit the model: {cut}" if cut else ""))

@@ -70,7 +70,7 @@ def score(
       d2e score crepe runs/d2e --gold data/raw/crepe --json -
       d2e score rows outputs.jsonl --gold data/habit --out runs/theirs
     """
-    from eval.compare.measures import measures_latex  # imports pandas
+    from eval.compare.verdicts import measures_latex  # imports pandas
     from eval.systems.run import compare_scored, score_files, write_template
 
     files += more

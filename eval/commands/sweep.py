@@ -9,8 +9,15 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, say
-from eval.compare.probe import read_rows, refuse_other_overrides
-from eval.sweep.cells import builds_suites, check_inputs, is_done, split_words, steps
+from eval.sweep.cells import (
+    builds_suites,
+    check_inputs,
+    is_done,
+    read_rows,
+    refuse_other_overrides,
+    split_words,
+    steps,
+)
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.spec import read_spec
 
@@ -176,7 +183,7 @@ def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
         click.echo(f"\n{results_table(planned, results).terminal()}")
     for line in (line for comparison in seeds for line in verdicts_of(comparison)):
         click.echo(f"\n{filled(line)}")
-    from eval.pages.sweep.page import write_sweep_page
+    from eval.pages.sweep import write_sweep_page
 
     click.echo()
     for file in [*write_results(planned, results), *write_sweep_page(planned, results, probed, seeds)]:

@@ -15,7 +15,7 @@ from d2e_sft.util.table import Table
 from eval.compare.decoding import decoding_of_runs
 from eval.compare.paper import ENDINGS, read_table
 from eval.compare.paper_layouts import Layout
-from eval.compare.published import PAPERS, PIPER, published_tables
+from eval.compare.published import PAPERS, PIPER, beside_published, published_tables
 from eval.compare.runs import MeasuredRun, load_measured, row_benches
 
 _TEXT = "text"
@@ -124,7 +124,6 @@ def _published_alone(bench: str | None, layout: Layout | None, model: str | None
 
 def _measures_as(runs: Sequence[MeasuredRun], form: str, *, published: bool) -> str:
     from eval.compare.compare import compare_results  # imports pandas
-    from eval.compare.measures import beside_published
     from eval.compare.verdicts import text_of
 
     comparison = compare_results(runs)

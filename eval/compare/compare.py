@@ -27,8 +27,7 @@ from d2e_sft.data.built import other_taggers
 from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
-from eval.compare.context import without_context
-from eval.compare.decoding import ALIKE, DecodingDifferences, decoding_of_runs
+from eval.compare.decoding import ALIKE, DecodingDifferences, decoding_of_runs, without_context
 from eval.compare.judged import Verdict, read_judged
 from eval.compare.runs import MeasuredRun, ScoredRun, costs_of_runs
 from eval.score import frame as table
@@ -207,12 +206,15 @@ def _records(table: DataFrame) -> list[dict[Any, Any]]:
 
 def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
     """Compare runs that `load_results` read together; differences are to the first."""
+    return replace(compare_scores(runs), decoding=decoding_of_runs(runs), costs=costs_of_runs(runs))
+
+
+def compare_scores(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
+    """Compare the scores alone: not how the runs were decoded, nor what their trainings cost."""
     measured = [run for run in runs if isinstance(run, MeasuredRun)]
     if measured:
-        compared = compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
-    else:
-        compared = compare_runs([run for run in runs if isinstance(run, ScoredRun)])
-    return replace(compared, decoding=decoding_of_runs(runs), costs=costs_of_runs(runs))
+        return compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
+    return compare_runs([run for run in runs if isinstance(run, ScoredRun)])
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:

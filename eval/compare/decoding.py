@@ -1,14 +1,18 @@
-"""Where the decoding of compared runs differs, as far as their results record it.
+"""How compared runs were decoded: where they differ, and what their models answer without the contexts.
 
 A difference may be what is compared, such as two values of α, or an accident, such as two dtypes. `compare`, `table`,
 `report` and `sweep` name it in a line, and refuse it with `--strict`.
+
+`d2e eval … --without-context` writes the answers without the contexts. A model that does not use the context gives the
+same ones. If every model does so on a dataset, the dataset cannot show which model uses the context.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +21,11 @@ from d2e_sft.config.decoding import describe
 from d2e_sft.model.storage.seal import SEAL_FILE, read_seal
 from d2e_sft.util.errors import UserError
 from eval.compare.runs import MeasuredRun, ScoredRun
-from eval.run.journal import WITHOUT_CONTEXT, PassFiles, read_record
+from eval.run.journal import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles, read_record
+from eval.score.predictions import Prediction, SampleKey, read_predictions
 from eval.score.scores import RunScores
 
+WITHOUT_CONTEXT_FILE = f"{WITHOUT_CONTEXT}.jsonl"
 # What a fingerprint has, and what it leaves out where it is as usual.
 _KEYS = (
     *("answer", "max_new_tokens", "temperature", "seed", "dtype", "view", "form", "setting", "prompt_set"),
@@ -124,3 +130,70 @@ def _recorded(folder: Path, scores: RunScores | Mapping[str, Any]) -> dict[str, 
 def _shown(value: Any) -> str:
     text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
     return re.sub(r"([0-9a-f]{8})[0-9a-f]{24,}", r"\1…", text)
+
+
+def without_context(run: ScoredRun) -> dict[SampleKey, Prediction] | None:
+    """A run's predictions without the contexts, None if not asked; UserError if the file is damaged or incomplete."""
+    is_asked = (run.folder / WITHOUT_CONTEXT_FILE).is_file()
+    return read_without_context(run, run.predictions.values()) if is_asked else None
+
+
+def read_without_context(
+    run: ScoredRun, samples: Collection[Prediction], file: Path | None = None, *, noun: str = "samples"
+) -> dict[SampleKey, Prediction]:
+    """Read a run's predictions without the contexts, by dataset and id.
+
+    Args:
+        samples: predictions that need a counterpart, unless they have no context.
+        file: None means `without_context.jsonl` in the run's folder.
+        noun: what the samples are called in an error.
+
+    UserError, with the command that writes the file, if it is missing, damaged or lacks one of the samples.
+    """
+    source = run.folder / WITHOUT_CONTEXT_FILE if file is None else file
+    if not source.is_file():
+        raise UserError(
+            f"{source}: no such file; the rule needs what the model answers without the context",
+            remedy=f"{command_without_context(run)}\n  or name a judge: --judge openai or local",
+        )
+    answers = {(p.dataset, p.id): p for p in read_predictions(source, foreign=file is not None)}
+    lacking = [p for p in samples if p.context.strip() and (p.dataset, p.id) not in answers]
+    if lacking:
+        raise UserError(
+            f"{source}: holds no answer for {len(lacking)} of {len(samples)} {noun}, such as "
+            f"{lacking[0].id!r} of {lacking[0].dataset!r}; expected the samples of {run.folder / 'predictions.jsonl'}",
+            remedy=f"{command_without_context(run)} --overwrite",
+        )
+    return answers
+
+
+def command_without_context(run: ScoredRun) -> str:
+    """The `d2e eval` call that asks the run's model the same samples without their contexts."""
+    scores, file = run.scores, Path(run.scores.bench.file)
+    fingerprint = (read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}})["fingerprint"]
+    engine = (scores.engine or "transformers").split(", ")[-1]  # the last session's
+    generates, subset = scores.answer == "generate", scores.subset or {}
+    wording = scores.prompt_set_given or scores.prompt_set
+    options: dict[str, object] = {
+        "--bench": file.parent if file.stem == "test" else file,
+        "--setting": None if scores.setting == "zero_shot" else scores.setting,
+        "--form": None if scores.form == "chat" else scores.form,
+        "--answer": None if generates else scores.answer,
+        "--normalise": None if generates else scores.normalise or "none",
+        "--prompt-set": None if wording == "default" else wording,
+        "--max-samples": subset.get("per_group"),
+        "--seed": subset.get("seed", 0) if subset else None,
+        "--max-new-tokens": scores.max_new_tokens,
+        "--engine": None if engine == "transformers" else engine,
+        "--dtype": fingerprint.get("dtype") or None,
+    }
+    if engine == "openai":
+        options["--base-url"] = scores.environment.get("endpoint") or None
+        options["--tokenizer"] = fingerprint.get("tokenizer") or None
+        temperature = fingerprint.get("temperature", 0)
+        if temperature != 0:
+            options["--temperature"] = "default" if temperature is None else f"{temperature:g}"
+    if str(run.path) != scores.model:
+        options["--out"] = run.path
+    arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    return shlex.join(["d2e", "eval", scores.model, *arguments, "--without-context"])

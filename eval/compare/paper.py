@@ -20,8 +20,20 @@ from d2e_sft.util.files import read_json_as, write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Styled, Table
 from eval.compare.decoding import DecodingDifferences, decoding_differences
-from eval.compare.paper_layouts import ANY, LAYOUTS, TRAINING, Layout, Source, datasets_of, own_datasets
-from eval.compare.paper_marks import Cell, PaperValue, above, best_of_blocks, rounded
+from eval.compare.paper_layouts import (
+    ANY,
+    LAYOUTS,
+    TRAINING,
+    Cell,
+    Layout,
+    PaperValue,
+    Source,
+    above,
+    best_of_blocks,
+    datasets_of,
+    own_datasets,
+    rounded,
+)
 from eval.compare.published import Published, check_model, published_row
 from eval.compare.runs import distinct_labels, how_to_score_alike, scored_benches, training_log
 from eval.score.scores import SCORES_FILE, RunScores, read_scores

@@ -1,13 +1,18 @@
-"""The columns of the paper's result tables: which dataset under which relation stands where."""
+"""The columns of the paper's result tables, and which of their values are bold, underlined or starred."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from d2e_sft.util.table import NONE
 
 Layout = Literal["piper", "tuned", "ablation", "sensitivity", "cost", "refiner", "ood"]
 Source = tuple[str, str]  # dataset, relation
+Cell = tuple[int, int]  # the places of a row and of a column
 ANY, TRAINING = "*", "training"  # sources of times: any dataset, and no evaluation
 
 
@@ -90,3 +95,50 @@ def datasets_of(layout: Layout) -> set[str]:
 def own_datasets(layout: Layout) -> set[str]:
     """The datasets that identify a layout's benchmark: CIDER belongs to both PIPER and the other sets."""
     return datasets_of(layout) - {"cider"}
+
+
+class PaperValue(NamedTuple):
+    """A score in percent or a time, None if missing; it is `partial` if the column has more sources."""
+
+    percent: float | None
+    sources: tuple[Source, ...] = ()
+    partial: bool = False
+
+    def __str__(self) -> str:
+        return NONE if self.percent is None else f"{rounded(self.percent):.1f}{'†' * self.partial}"
+
+
+def rounded(percent: float) -> float:
+    """Round to one decimal, with ties up, as the paper does; tolerate a rounding error below a tie."""
+    return math.floor(10 * percent + 0.5 + 1e-7) / 10
+
+
+def best_of_blocks(values: Sequence[Sequence[PaperValue]], blocks: Sequence[str]) -> dict[Cell, int]:
+    """(row, column) → 1 for the best values of a block, 2 for the second best; values that print alike share a rank.
+
+    A block of one row has no best, one of two rows no second, and zeros are neither. Only averages over the same
+    sources are compared.
+    """
+    ranks: dict[Cell, int] = {}
+    for _, block in groupby(range(len(values)), key=blocks.__getitem__):
+        places = list(block)
+        for column in range(len(values[places[0]])):
+            rivals = {place: value for place in places if (value := values[place][column]).percent is not None}
+            if len({value.sources for value in rivals.values()}) > 1:
+                rivals = {place: value for place, value in rivals.items() if not value.partial}
+            shown = {place: rounded(value.percent or 0.0) for place, value in rivals.items()}
+            order = sorted({*shown.values()} - {0.0}, reverse=True)[: min(2, len(shown) - 1)]
+            ranks |= {(place, column): 1 + order.index(v) for place, v in shown.items() if v in order}
+    return ranks
+
+
+def above(values: Sequence[Sequence[PaperValue]], rivals: Mapping[int, Sequence[int]]) -> set[Cell]:
+    """The values of rows that print above those of all their rivals, with the same sources."""
+    cells = set[Cell]()
+    for place, places in rivals.items():
+        for column, (percent, sources, _) in enumerate(values[place]):
+            known = [values[rival][column] for rival in places if values[rival][column].sources == sources]
+            percents = [rounded(value.percent) for value in known if value.percent is not None]
+            if percent is not None and percents and rounded(percent) > max(percents):
+                cells.add((place, column))
+    return cells

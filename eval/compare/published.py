@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -20,8 +20,12 @@ from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_package_yaml
 from d2e_sft.util.table import NONE, Styled, Table
 from eval.compare.paper_layouts import LAYOUTS, Layout, PaperColumn
+from eval.compare.runs import MeasuredRun
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
+
+if TYPE_CHECKING:
+    from eval.compare.compare import Comparison
 
 PIPER = "piper"
 _FOLDER = Path(__file__).with_suffix("")
@@ -172,3 +176,35 @@ def interval_of(column: PaperColumn, scores: RunScores) -> Interval | None:
         for distance in (lambda interval: interval.mean - interval.low, lambda interval: interval.high - interval.mean)
     )
     return Interval(mean, mean - low, mean + high)
+
+
+def beside_published(comparison: Comparison, runs: Sequence[MeasuredRun]) -> Table | None:
+    """Return a row for each published value whose column and row have a run's options; None without one."""
+    system = str(runs[0].scores.get("system"))
+    if system not in PAPERS:
+        return None
+    paper, lines = read_published(system), []
+    scores = {block.name[0]: list(block.scores.values()) for block in comparison.blocks("measures", "measure", "unit")}
+    for table in paper.tables:
+        for row in table.rows:
+            for (heading, column), value, word in zip(table.columns.items(), row.values, row.words, strict=True):
+                name = column.get("measure", "")
+                if name not in scores or value is None:
+                    continue
+                options = {key: setting for key, setting in column.items() if key != "measure"} | row.options
+                cells = [
+                    f"{100 * score.mean:.1f} ({100 * score.mean - value:+.1f}{'‡' * excludes(score, value)})"
+                    if _has(run.scores.get("options") or {}, options)
+                    else NONE
+                    for run, score in zip(runs, scores[name], strict=True)
+                ]
+                if any(cell != NONE for cell in cells):
+                    lines.append((f"{table.where}: {table.title}", [row.name, heading, word, *cells]))
+    if not lines:
+        return None
+    caption = f"{paper.paper}, published values, and ours with the difference; ‡ our 95 % interval excludes the value."
+    return Table.in_blocks("published", ["row", "measure", "value", *comparison.labels], lines, caption, keys=2)
+
+
+def _has(options: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    return all(str(options.get(key)) == str(value) for key, value in expected.items())

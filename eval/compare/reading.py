@@ -28,8 +28,8 @@ from d2e_sft.train.run_folder import TRAINER_STATE
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.figures import corrected_p, points
-from eval.compare.probe import SEED, WITHOUT_CONTEXT, Row, rows_of_run, typed
-from eval.compare.runs import RunResult
+from eval.compare.runs import SEED, Row, RunResult, probe_rows, training_log, typed
+from eval.run.journal import WITHOUT_CONTEXT
 from eval.score.statistics import LEVEL, Difference, Interval, holm
 
 if TYPE_CHECKING:
@@ -264,7 +264,8 @@ def probed(runs: Sequence[RunResult]) -> Setting | None:
         if not (run.home / TRAINER_STATE).is_file() or (recipe := recipe_of(str(run.home))) is None:
             continue
         name = names.setdefault(json.dumps(way_of(recipe), sort_keys=True), run.label)
-        rows += [{**row, "run": name, SEED: recipe.train.seed} for row in rows_of_run(run.home, recipe, {}, {})]
+        log = run.log if run.home == run.path else training_log(run.home)
+        rows += [{**row, "run": name, SEED: recipe.train.seed} for row in probe_rows(log, recipe, {}, {})]
     results = settings(["run", SEED], {"run": str(rows[0]["run"])}, rows) if rows else []
     return results[0] if results else None
 
@@ -381,7 +382,7 @@ def onset_table(setting: Setting) -> Table:
             p = corrected_p(None if contrast is None else contrast.onsets.get(at))
             lines.append([name, percent(at), f"{len(onset.reached)} of {onset.seeds}", str(onset.lost), *medians, p])
     until = [f"{unit} until" for _, unit in units.values()]
-    return Table.of(["variant", "threshold", "seeds that read", "lost", *until, "p"], lines, _ONSETS)
+    return Table.of(["variant", "threshold", "seeds that read", "lost", *until, "p"], lines, _ONSETS, keys=2)
 
 
 def plateau_table(setting: Setting) -> Table:
@@ -394,16 +395,11 @@ def plateau_table(setting: Setting) -> Table:
         for key, values in by_key.items():
             subset, _, dataset = key.partition("_")
             change = None if contrast is None else contrast.plateaus.get(key)
-            cells = [subset, dataset] if has_datasets else [subset]
-            shown = [
-                str(len(values)),
-                NONE if math.isnan(cost) else f"{cost:.1f}",
-                *cells,
-                percent(float(np.mean(values))),
-            ]
-            lines.append([name, *shown, points(change, star=False), corrected_p(change)])
-    columns = ["variant", "seeds", "cost", "subset", *(["dataset"] if has_datasets else []), "plateau", "Δ", "p"]
-    return Table.of(columns, lines, _PLATEAUS)
+            key_cells = [name, subset, *[dataset] * has_datasets]
+            shown = [str(len(values)), NONE if math.isnan(cost) else f"{cost:.1f}", percent(float(np.mean(values)))]
+            lines.append([*key_cells, *shown, points(change, star=False), corrected_p(change)])
+    keys = ["variant", "subset", *["dataset"] * has_datasets]
+    return Table.of([*keys, "seeds", "cost", "plateau", "Δ", "p"], lines, _PLATEAUS, keys=len(keys))
 
 
 def _compute(median: Interval, unit: float) -> str:

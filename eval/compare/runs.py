@@ -8,25 +8,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import BaseModel
 
-from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.chat_template import FORMS
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.train.run_folder import TRAINER_STATE
+from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.files import read_json_as, read_results
+from d2e_sft.util.files import load_yaml, read_json_as, read_results
 from eval.compare.lm_eval import holds_samples, read_samples_folder
 from eval.run.benchmark import DATA_ROOT, SUITES, rows_file
+from eval.run.journal import WITHOUT_CONTEXT
 from eval.score.measures import Measure, read_measures
 from eval.score.predictions import Prediction, SampleKey, read_predictions
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores
 
+Row = dict[str, Any]  # of a probe: an evaluation of a training, answered in one way
+SEED = "seed"
 _OF_TRAINING = (RECIPE_FILE, TRAINER_STATE, "training_args.bin")
 
 
@@ -41,6 +47,11 @@ class RunResult:
     label: str
     folder: Path
     seed: int | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        """The log of the run's training, as of `training_log`."""
+        return training_log(self.path)
 
     @property
     def home(self) -> Path:
@@ -215,7 +226,7 @@ def presented(runs: Sequence[RunResult]) -> int:
     return next(trained, min(1, len(runs) - 1))
 
 
-def only_subset(runs: Sequence[ScoredRun | MeasuredRun], subset: str) -> list[ScoredRun]:
+def only_subset(runs: Sequence[ScoredRun | MeasuredRun], subset: str) -> list[ScoredRun | MeasuredRun]:
     """Return the runs with only the samples of one subset; UserError if no sample has that tag."""
     rows = [run for run in runs if isinstance(run, ScoredRun)]
     if not rows:
@@ -271,11 +282,54 @@ def training_log(run: Path) -> list[dict[str, Any]]:
     return read_json_as(_TrainerState, path, "a trainer state", remedy).log_history if path.is_file() else []
 
 
+def probe_rows(
+    log: Sequence[Mapping[str, Any]], recipe: Recipe, values: Mapping[str, str], overrides: Mapping[str, str]
+) -> list[Row]:
+    """Return a row for each evaluation and decoder in the log of a training; none without a probe.
+
+    Rows have the `values`, `decoder`, `samples` and `step` so far. `aligned` and `conflict` are shares, also as
+    `conflict_DATASET` for further datasets; `n` is the size of a subset. The compute of training so far is `seconds`,
+    `cpu_seconds` (which depends little on other work on the machine) and `tokens` of all views.
+    """
+    rows = list[Row]()
+    for entry in log:
+        for name in (PLAIN, DEBIASED, IMAGINED):
+            prefix = f"{PREFIX}{name}_"
+            if f"{prefix}conflict" not in entry:
+                continue
+            decoder = {PLAIN: PLAIN, IMAGINED: WITHOUT_CONTEXT}.get(name, f"d2e:alpha={entry[PREFIX + 'alpha']:g}")
+            starts = tuple(f"{prefix}{subset}" for subset in PROBED)
+            tokens = entry.get(f"{PREFIX}train_tokens")  # older runs did not count them
+            rows.append(
+                {
+                    **{axis: typed(value) for axis, value in values.items()},
+                    "decoder": decoder,
+                    "samples": int(entry["step"]) * recipe.train.batch_size,
+                    "step": int(entry["step"]),
+                    **{key.removeprefix(prefix): round(entry[key], 4) for key in entry if key.startswith(starts)},
+                    "n": int(entry[f"{PREFIX}n"]),
+                    "seconds": round(entry[f"{PREFIX}train_seconds"], 3),
+                    "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 3),
+                    **({} if tokens is None else {"tokens": int(tokens)}),
+                    **({"overrides": dict(overrides)} if overrides else {}),
+                }
+            )
+    return rows
+
+
+def typed(name: str) -> Any:
+    try:
+        value = load_yaml(name)
+    except (yaml.YAMLError, ValueError):
+        return name
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else name
+
+
 def costs_of_runs(runs: Sequence[RunResult]) -> dict[str, dict[str, float]]:
     """Return label → `steps` and `cpu_seconds` of the training, if it recorded them; over seeds their means."""
     found = dict[str, list[tuple[float, float]]]()
     for run in runs:
-        for entry in training_log(run.path):
+        for entry in run.log:
             if "train_cpu_seconds" in entry:
                 found.setdefault(run.label, []).append((entry["step"], entry["train_cpu_seconds"]))
     return {

@@ -21,7 +21,7 @@ from d2e_sft.config.recipe import Recipe, flat, recipe_of
 from d2e_sft.data.sample import ENOUGH_ROWS
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
-from eval.compare.compare import COLUMNS, NUMBERS, Comparison, compare_results, joined
+from eval.compare.compare import COLUMNS, NUMBERS, Comparison, compare_scores, joined
 from eval.compare.decoding import decoding_of_runs
 from eval.compare.reading import over_seeds, paired, way_of
 from eval.compare.runs import MeasuredRun, ScoredRun, costs_of_runs, distinct_labels, load_results
@@ -102,7 +102,7 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
     Scores that a seed lacks, such as those of a subset with few rows, are named in `left_out`.
     """
     seeds = dict.fromkeys(run.seed for run in runs)
-    results = [compare_results([replace(run, seed=None) for run in runs if run.seed == seed]) for seed in seeds]
+    results = [compare_scores([run for run in runs if run.seed == seed]) for seed in seeds]
     tables = [c.scores.assign(seed=seed) for seed, c in zip(seeds, results, strict=True)]
     by_seed = pd.concat(tables, ignore_index=True)
     small = {f"{dataset} {subset}" for c in results for dataset, subset, _ in c.small_subsets or {}}

@@ -27,7 +27,6 @@ from eval.compare.figures import (
     with_interval,
     with_star,
 )
-from eval.compare.measures import measure_table
 from eval.compare.published import read_published
 from eval.score.confiqa import MEASURES as MEASURES_OF_CONFIQA
 from eval.score.confiqa import RATIO
@@ -71,14 +70,17 @@ ABOUT_CONFIQA = (
     "not the known one and no negation; P_o: it contains the known one; M_R = P_o / (P_c + P_o); In-Acc: it contains "
     "the context's answer; EM: the answer is the context's"
 )
-_TEST = "a sign-flip test"
+_TEST, TEST_OF_MEASURES = "a sign-flip test", "approximate randomisation"
 _KINDS = (
     f"By what the questions ask for: accuracy ({RIGHT}) in percent with {{}}; “Which company …?” asks for a company"
 )
 
 
 class Column(NamedTuple):
-    """A column: its heading, the measure (on a subset) that it shows, and how it writes a score."""
+    """A column: its heading, the measure (on a subset) that it shows, and how it writes a score.
+
+    Without a measure it shows that of the block's name.
+    """
 
     heading: str
     measure: str
@@ -142,7 +144,8 @@ def table_of(
     lines = []
     for name, block in blocks:
         for label in labels:
-            cells = [column.show(block.score(label, column.measure, column.subset)) for column in columns]
+            keys = [(label, column.measure or block.name[0], column.subset) for column in columns]
+            cells = [column.show(block.score(*key)) for column, key in zip(columns, keys, strict=True)]
             if not {*cells} <= {"", NONE, "0"}:
                 lines.append((name, [label, *cells]))
     lines += more
@@ -181,6 +184,24 @@ def comparison_tables(
         return by_part[part]
     shown = [table for name, tables in by_part.items() if groups or name != "groups" for table in tables]
     return with_lines([*shown, seed_table(comparison)])
+
+
+def measure_table(comparison: Comparison) -> Table:
+    """Return a block for each measure, a row for each result: score, difference to the first, and p."""
+    first, *others = comparison.labels
+    blocks = comparison.blocks("measures", "measure", "unit")
+    units = " and ".join(dict.fromkeys(block.name[1] for block in blocks))
+    caption = f"{comparison.bench}: percent with {comparison.intervals} over {units}"
+    if others:
+        caption += (
+            f"; Δ to {first} in percentage points, paired; p of {comparison.test(TEST_OF_MEASURES)}, corrected "
+            "(Holm): the first measure's for the results, the other measures' for results and measures; * below 0.05"
+        )
+    left_out = ", ".join(comparison.left_out)
+    notes = [f"Left out, because not all results have them: {left_out}."] if left_out else []
+    named = [(f"{block.name[0]} ({block.sizes['']:,})", block) for block in blocks]
+    columns = [Column("score", "", with_interval), Column("Δ", "", gain), Column("p", "", tested(corrected_p))]
+    return table_of(comparison.labels, named, columns, caption, "measure", notes)
 
 
 def tables_by_part(comparison: Comparison, *, detail: bool = False) -> dict[Part, list[Table]]:

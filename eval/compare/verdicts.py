@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from d2e_sft.util.markup import latex_table
-from d2e_sft.util.table import Table
+from d2e_sft.util.table import Styled, Table, percent
 from d2e_sft.util.terminal import folded, is_quiet
 from eval.compare.compare import Block, Comparison
 from eval.compare.figures import Part, corrected_p, points
-from eval.compare.measures import measures_latex
-from eval.compare.tables import comparison_tables, small_note
+from eval.compare.tables import TEST_OF_MEASURES, comparison_tables, small_note
 from eval.score.frame import AVERAGE
 from eval.score.statistics import Difference
 
@@ -68,6 +67,25 @@ def text_of(
     parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
     closing = folded("\n".join([*closing_lines(comparison, words=not is_quiet()), *lines]))
     return "\n\n".join([*parts, *map(Table.terminal, tables), closing]).rstrip("\n") + "\n"
+
+
+def measures_latex(comparison: Comparison) -> str:
+    """Return a row for each result, the best bold; † marks a corrected p below 0.05 of the difference to the first."""
+    rows: list[list[str]] = [[label] for label in comparison.labels]
+    columns = [""]
+    for block in comparison.blocks("measures", "measure", "unit"):
+        scores = list(block.scores.values())
+        columns.append(f"{block.name[0]} (n={scores[0].rows:,})")
+        shown = [percent(score.mean) for score in scores]
+        best = max(shown, key=float)
+        for cells, text, score in zip(rows, shown, scores, strict=True):
+            mark = "†" if score.change is not None and score.change.significant else ""
+            cell = f"{text}{mark} [{percent(score.low)}, {percent(score.high)}]"
+            cells.append(Styled.of(cell, best=text == best and len(set(shown)) > 1))
+    caption = f"{comparison.bench}: percent, with {comparison.intervals}."
+    if len(comparison.labels) > 1:
+        caption += f" † differs from {comparison.labels[0]} ({comparison.test(TEST_OF_MEASURES)}, Holm, p < 0.05)."
+    return latex_table(Table.of(columns, rows, caption), comparison.bench.replace(" ", "-"))
 
 
 def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:

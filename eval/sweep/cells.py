@@ -6,8 +6,9 @@ folder holds the trainer's state and the weights. Nothing else is kept about a p
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +18,9 @@ from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.hub_rows import is_hub
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import CHECKSUMS, read_results, with_checksums, write_whole
 from eval.compare.judged import PATTERNS_FILE
-from eval.compare.probe import Row, rows_of
+from eval.compare.runs import Row, typed
 from eval.run.benchmark import DATA_ROOT, locate_benchmark, locate_suite
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.plan import Point, Sweep
@@ -228,3 +230,41 @@ def split_words(option: str, text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise UserError(f"{option} {text!r}: {error}; expected arguments as a shell reads them") from None
+
+
+def read_rows(file: Path) -> list[Row]:
+    """Return the rows of the probe, as `read_all_rows`."""
+    return [row for row in read_all_rows(file) if "step" in row]
+
+
+def read_all_rows(file: Path) -> list[Row]:
+    """Return the rows of a sweep's file, none without a file; UserError if it holds no rows, or was edited."""
+    if not file.is_file():
+        return []
+    content = read_results(dict[str, list[Row]], file, "the rows of a sweep", "restore it, or name another: --results")
+    return content.get("rows", [])
+
+
+def write_rows(rows: Sequence[Row], file: Path) -> None:
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    sums = json.dumps(with_checksums({"rows": rows})[CHECKSUMS])
+    write_whole(file, f'{{"rows": [\n{lines}\n],\n"{CHECKSUMS}": {sums}}}\n')
+
+
+def refuse_other_overrides(rows: Iterable[Row], expected: Mapping[str, str], file: Path) -> None:
+    """Raise UserError if some rows were measured with other overrides than this call: one table would show both."""
+
+    def words(overrides: Mapping[str, str]) -> str:
+        return " ".join(f"{key}={value}" for key, value in overrides.items()) or "the file's own settings"
+
+    for used in (row.get("overrides", {}) for row in rows):
+        if used != expected:
+            raise UserError(
+                f"{file}: has rows measured with {words(used)}; this call asks for {words(expected)}",
+                remedy="keep these in another file, --results FILE" + (f", or give {words(used)}" if used else ""),
+            )
+
+
+def rows_of(rows: Iterable[Row], values: Mapping[str, str]) -> list[Row]:
+    typed_values = {axis: typed(value) for axis, value in values.items()}
+    return [row for row in rows if all(row.get(axis) == value for axis, value in typed_values.items())]

@@ -17,13 +17,12 @@ from eval.compare.decoding import DecodingDifferences, decoding_differences
 from eval.compare.figures import with_interval
 from eval.compare.paper import read_table
 from eval.compare.paper_layouts import Layout, own_datasets
-from eval.compare.probe import SEED, read_all_rows, write_rows
-from eval.compare.runs import load_runs
+from eval.compare.runs import SEED, load_runs
 from eval.compare.seeds import compare_seeds, load_groups
 from eval.compare.verdicts import text_of
 from eval.score.scores import DatasetSubsets, RunScores, headline
 from eval.score.statistics import Interval
-from eval.sweep.cells import bench_folder, point_scores
+from eval.sweep.cells import bench_folder, point_scores, read_all_rows, write_rows
 from eval.sweep.plan import EVALUATION, Point, Sweep, short_keys
 from eval.sweep.spec import PaperTableOf
 

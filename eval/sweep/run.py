@@ -26,9 +26,20 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import LOCK_FILE, file_lock, turn_in
 from d2e_sft.util.paths import refuse_no_place, safe_environment
-from eval.compare.probe import read_all_rows, read_rows, rows_of, rows_of_run, write_rows
+from eval.compare.runs import probe_rows, training_log
 from eval.score.scores import SCORES_FILE
-from eval.sweep.cells import LOGS, failed_file, is_built_in, is_done, steps, trainer_of
+from eval.sweep.cells import (
+    LOGS,
+    failed_file,
+    is_built_in,
+    is_done,
+    read_all_rows,
+    read_rows,
+    rows_of,
+    steps,
+    trainer_of,
+    write_rows,
+)
 from eval.sweep.plan import Point, Sweep
 
 Say = Callable[[str], None]
@@ -91,7 +102,7 @@ class Runner:
         with turn_in(sweep.results.parent):  # other sweeps may write to the same file
             values = sweep.axes_of(point)
             if not rows_of(read_rows(sweep.results), values):
-                new = rows_of_run(sweep.out / point.trained_in, point.recipe, values, sweep.asked)
+                new = probe_rows(training_log(sweep.out / point.trained_in), point.recipe, values, sweep.asked)
                 if not new:
                     raise UserError(
                         f"{sweep.out / point.trained_in}: no accuracy by subset; expected probed rows whose subset is "

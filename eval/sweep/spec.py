@@ -40,7 +40,7 @@ from d2e_sft.util.errors import UserError, describe_validation_error, did_you_me
 from d2e_sft.util.files import load_yaml
 from d2e_sft.util.paths import bundled
 from eval.compare.paper_layouts import Layout
-from eval.compare.probe import SEED
+from eval.compare.runs import SEED
 
 RUN = "run"
 OWN_DATA = "{build}"

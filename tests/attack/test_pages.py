@@ -24,7 +24,7 @@ from eval.pages.demo.page import build_page, load_demo_model
 from eval.pages.demo.question import Question
 from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.patterns import write_error_report
-from eval.pages.sweep.page import write_sweep_page
+from eval.pages.sweep import write_sweep_page
 from eval.run.options import EvalOptions
 from eval.sweep.plan import plan_sweep
 from eval.sweep.results import collect

@@ -23,7 +23,7 @@ from d2e_sft.train.data_record import DATA_FILE, DataRecord
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 from d2e_sft.util.table import NONE, percent
-from eval.compare.runs import MeasuredRun, ScoredRun, training_log
+from eval.compare.runs import MeasuredRun, RunResult, ScoredRun
 from eval.pages.report.plots import Curve, line_chart
 from eval.run.journal import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
@@ -57,9 +57,9 @@ class Training:
     terms: str = ""
 
 
-def read_training(run: Path) -> Training | None:
+def read_training(run: RunResult) -> Training | None:
     """Read a run's training log, None without one; UserError if it is damaged."""
-    entries = [(int(entry["step"]), entry) for entry in training_log(run) if "step" in entry]
+    entries = [(int(entry["step"]), entry) for entry in run.log if "step" in entry]
     if not entries:
         return None
 
@@ -76,7 +76,7 @@ def read_training(run: Path) -> Training | None:
         held_out=series("eval_"),
         steps=max(step for step, _ in entries),
         tokens_per_second=median(speeds) if speeds else None,
-        terms=_terms(run),
+        terms=_terms(run.path),
     )
 
 

@@ -16,15 +16,24 @@ from markupsafe import Markup
 from d2e_sft.data.prompts import NOT_OF_EVENTS
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html import pages
-from d2e_sft.util.table import Table
-from eval.compare.compare import Comparison, compare_results
+from d2e_sft.util.table import Table, percent
+from eval.compare.compare import Block, Comparison, compare_results
 from eval.compare.figures import Part
 from eval.compare.judged import RunPatterns, read_patterns
 from eval.compare.runs import MeasuredRun, ScoredRun, presented
 from eval.compare.tables import comparison_tables, seed_table, small_note, tables_by_part
-from eval.compare.verdicts import cost_line, leader, verdict_words, verdicts
+from eval.compare.verdicts import (
+    cost_line,
+    is_about_conflict,
+    leader,
+    main_change,
+    main_verdicts,
+    subset_changes,
+    subset_verdicts,
+    verdict_words,
+    verdicts,
+)
 from eval.pages.report.facts import curves, instructions, measured_facts, read_training, run_facts
-from eval.pages.report.headline import headline_of
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
 from eval.pages.report.plots import MOST_MEASURES, score_dots, subset_chart
 from eval.pages.report.samples import (
@@ -37,9 +46,9 @@ from eval.pages.report.samples import (
     without_texts,
 )
 from eval.score.faithfulness import contains_answer
-from eval.score.frame import AVERAGE
+from eval.score.frame import AVERAGE, GAP
 from eval.score.predictions import RIGHT
-from eval.score.statistics import score_of
+from eval.score.statistics import Difference, score_of
 
 _MOST_ITEMS = 200  # listed for each run
 _HEADINGS: dict[Part, tuple[str, str, str]] = {  # anchor, name in the contents, and heading of the tables
@@ -127,7 +136,7 @@ def render_page(
 
 def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: ReportOptions) -> dict[str, Any]:
     patterns = {run.label: errors for run in runs if (errors := read_patterns(run)) is not None}
-    trainings = [read_training(run.path) for run in runs]
+    trainings = [read_training(run) for run in runs]
     prompts = instructions(runs)
     readable = without_texts(runs, options.no_texts_of)
     browser = None
@@ -175,7 +184,7 @@ def _about_seeds(runs: Sequence[ScoredRun], comparison: Comparison) -> dict[str,
         "dots": chart or score_dots(comparison),
         "caption": f"{measured} with {comparison.intervals}{', cut at 0 and 100. Small dots: seeds' * bool(chart)}.",
         "sections": [*open_parts, scores, *by_group],
-        "facts": run_facts(runs, [read_training(run.path) for run in runs]),
+        "facts": run_facts(runs, [read_training(run) for run in runs]),
     }
 
 
@@ -239,3 +248,79 @@ def changed_items(runs: Sequence[MeasuredRun], comparison: Comparison) -> list[R
         heading = f"{run.label} against {runs[0].label}, one by one"
         sections.append(ReportSection("", "", heading, note, tables=tables, folded=folded))
     return sections
+
+
+# The opening: a verdict in a sentence, and a few large numbers -------------------------------------------------------
+# It is about one run against the first: the `leader`, or without a decided gain the run that `presented` finds.
+
+
+class LargeNumber(NamedTuple):
+    """A number to show large, with its interval in brackets (empty without one) and what it is about.
+
+    The `tone` of a decided difference is `gain` or `loss`.
+    """
+
+    value: str
+    interval: str
+    about: str
+    tone: str = ""
+
+
+class Headline(NamedTuple):
+    sentence: str
+    numbers: Sequence[LargeNumber]
+
+
+def headline_of(comparison: Comparison, place: int) -> Headline:
+    """About conflict rows if the benchmark is about subsets, otherwise about all samples or the first measure."""
+    labels = [comparison.labels[0], comparison.labels[place]] if place else [comparison.labels[0]]
+    part, run, seeds = comparison.headline, labels[-1], len(comparison.seeds)
+    gap = [] if part is None else _large("habit gap in points, aligned − conflict", part, labels, "accuracy", GAP)
+    if part is not None and is_about_conflict(comparison):
+        name, average = "accuracy on conflict rows", " (average)" * (part.name == (AVERAGE,))
+        shown = [*_large(name + average, part, labels, "accuracy", "conflict"), *gap]
+        change, sentences = subset_changes(part, run).get("conflict"), subset_verdicts(comparison)
+        alone = f"{run} answers {shown[0].value} of the conflict rows right"
+        rows = f"{seeds} seeds of " * bool(seeds) + " + ".join(f"{size:,} {name}" for name, size in part.sizes.items())
+        size = LargeNumber(f"{sum(part.sizes.values()):,}", "", f"rows: {rows}")
+    else:
+        block, measure = comparison.main
+        main, name = _large(measure, block, labels, measure), measure
+        shown, suffix = main, f" in {measure}"
+        if not comparison.is_by_measures:
+            name, suffix = "mean of EM and F1", ""
+            second = gap or _large("token-level F1", block, labels, "f1")
+            shown = [*_large("exact match", block, labels, "exact_match"), *second]
+        change, sentences = main_change(comparison, run) if place else None, main_verdicts(comparison)
+        alone = f"{run} scores {main[0].value}{suffix} on {comparison.size}"
+        size = LargeNumber(f"{block.sizes['']:,}", "", comparison.unit)
+    sentence = sentences[run].partition(": ")[0] if place else alone
+    return Headline(sentence, [*shown, *_change(name, labels[0], change), *_refusals(comparison, labels), size])
+
+
+def _refusals(comparison: Comparison, labels: Sequence[str]) -> list[LargeNumber]:
+    """How often rows that lack the answer are refused, and the others wrongly."""
+    block = comparison.refusals
+    if block is None or (refusal := block.score(labels[-1], "refusal")) is None:
+        return []
+    lacking = _large(f"refused of the {refusal.n:,} rows that lack the answer", block, labels, "refusal")
+    return [*lacking, *_large("refused wrongly, of the other rows", block, labels, "false_refusal")]
+
+
+def _large(name: str, block: Block, labels: Sequence[str], measure: str, subset: str = "") -> list[LargeNumber]:
+    """The presented run's score, and the first one's in words; nothing if one of them has none."""
+    known = [score for label in labels if (score := block.score(label, measure, subset)) is not None]
+    if len(known) < len(labels):
+        return []
+    unit = "" if subset == GAP else " %"
+    caption = f"{labels[-1]}: {name} ({labels[0]}: {percent(known[0].mean)}{unit})"
+    bounds = f"[{percent(known[-1].low)}, {percent(known[-1].high)}]"
+    return [LargeNumber(percent(known[-1].mean) + unit, bounds, caption if len(labels) > 1 else name)]
+
+
+def _change(name: str, first: str, change: Difference | None) -> list[LargeNumber]:
+    if change is None:
+        return []
+    bounds = f"[{100 * change.low:+z.1f}, {100 * change.high:+z.1f}]"
+    tone = ("gain" if change.mean > 0 else "loss") * change.significant
+    return [LargeNumber(f"{100 * change.mean:+z.1f}", bounds, f"points against {first}, paired: {name}", tone)]

@@ -15,7 +15,7 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, write_figure
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.table import NONE, Table, percent
-from eval.compare.context import WITHOUT_CONTEXT_FILE, command_without_context
+from eval.compare.decoding import WITHOUT_CONTEXT_FILE, command_without_context
 from eval.compare.judged import (
     PATTERN_NAMES,
     PATTERNS_FILE,

@@ -12,9 +12,8 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import Comparison, Score, compare_measures, compare_results
 from eval.compare.lm_eval import holds_samples, read_samples_folder
-from eval.compare.measures import measure_scores, measures_latex
 from eval.compare.runs import load_measured, load_runs, reference_first
-from eval.compare.verdicts import text_of, verdicts
+from eval.compare.verdicts import measures_latex, text_of, verdicts
 from eval.score.measures import MEASURES_FILE, measure, read_measures, shares
 from eval.score.statistics import holm, paired_average
 from tests.eval.compare.rows import accuracy, save_result
@@ -50,7 +49,7 @@ A, B, C = (list((RNG.random(80) < p).astype(float)) for p in (0.4, 0.6, 0.7))
 
 
 def scores(comparison: Comparison) -> dict[str, list[Score]]:
-    return {name: own for (name, _), own in measure_scores(comparison).items()}
+    return {block.name[0]: list(block.scores.values()) for block in comparison.blocks("measures", "measure", "unit")}
 
 
 def test_the_headline_is_corrected_for_results_and_the_rest_for_results_and_measures() -> None:
@@ -135,7 +134,7 @@ def test_the_only_system_that_all_runs_share_is_taken(runs: list[Path]) -> None:
     save_result(runs[0].parent / "sft2", accuracy([1, 0, 0]), bench="crepe")
     loaded = load_measured(runs)
     assert [(run.label, run.bench) for run in loaded] == [("sft", "wiqa"), ("d2e", "wiqa")]
-    assert measure_scores(compare_results(loaded))["accuracy", "questions"][1].change.mean == pytest.approx(1 / 3)
+    assert scores(compare_results(loaded))["accuracy"][1].change.mean == pytest.approx(1 / 3)
     assert [run.label for run in reference_first(loaded, "d2e")] == ["d2e", "sft"]
 
 
@@ -198,7 +197,7 @@ def test_two_folders_are_compared_document_by_document(tmp_path: Path) -> None:
     one = save(tmp_path / "sft", {"arc_easy": arc([1, 0, 0, 0])}, {})
     other = save(tmp_path / "d2e", {"arc_easy": arc([1, 1, 1, 0])}, {})
     runs = load_measured([one, other])
-    (_, score) = measure_scores(compare_results(runs))["arc_easy, acc", "documents"]
+    (_, score) = scores(compare_results(runs))["arc_easy, acc"]
     assert (score.rows, score.change.mean) == (4, 0.5)
     hashed = load_measured([one, save(tmp_path / "other", {"arc_easy": arc([1, 1, 1, 0], hashed="u")}, {})])
     with pytest.raises(UserError, match="different gold answers"):

@@ -12,7 +12,6 @@ from pandas import DataFrame
 from scipy import stats
 
 from d2e_sft.config.recipe import load_recipe
-from eval.compare.probe import Row, rows_of, rows_of_run
 from eval.compare.reading import (
     Onset,
     Setting,
@@ -29,7 +28,8 @@ from eval.compare.reading import (
     settings,
     verdicts,
 )
-from eval.compare.runs import RunResult
+from eval.compare.runs import Row, RunResult, probe_rows
+from eval.sweep.cells import rows_of
 from tests.eval.fake_sweeps import probed_rows, probed_settings, row
 
 
@@ -164,8 +164,12 @@ def test_what_is_lost_again_counts_by_the_plateau() -> None:
     first, second = verdicts(setting)
     assert first == "sft: 0 of 4 seeds read 70 % of conflict rows, median – CPU seconds; plateau 32.2 %"
     assert second.startswith("good reads 70 % sooner than sft: 4 of 4 seeds read 70 % of conflict rows, median 5 [")
-    frame = onset_table(setting).frame
-    assert list(frame["lost"]) == ["4", "0", "0", "0"]
+    table = onset_table(setting)
+    assert list(table.frame["lost"]) == ["4", "0", "0", "0"]
+    for wide, keys in ((table, ["variant", "threshold"]), (plateau_table(setting), ["variant", "subset"])):
+        parts = [part.split()[: len(keys)] for part in wide.terminal(40).split("\n\n") if part.startswith("variant")]
+        assert len(parts) > 1
+        assert parts == [keys] * len(parts), "each part of a wide table says which rows these are"
 
 
 def test_a_variant_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
@@ -208,13 +212,12 @@ def test_a_setting_is_compared_within_itself_and_left_out_without_its_reference(
     assert settings(["seed", "way", "strength"], {"way": "sft"}, rows) == []
 
 
-def rows_of_log(run: Path, history: list[dict[str, Any]]) -> list[Row]:
-    (run / "trainer_state.json").write_text(json.dumps({"log_history": history}))
-    recipe = load_recipe("smollm2-135m-habit/d2e", [f"train.output_dir={run}", "train.batch_size=64"])
-    return rows_of_run(run, recipe, {"seed": "3", "way": "sft"}, {})
+def rows_of_log(history: list[dict[str, Any]]) -> list[Row]:
+    recipe = load_recipe("smollm2-135m-habit/d2e", ["train.output_dir=x", "train.batch_size=64"])
+    return probe_rows(history, recipe, {"seed": "3", "way": "sft"}, {})
 
 
-def test_each_evaluation_gives_a_row_per_way_of_answering(tmp_path: Path) -> None:
+def test_each_evaluation_gives_a_row_per_way_of_answering() -> None:
     shares = {
         f"eval_{way}_{subset}": share
         for way, share in (("plain", 0.5), ("debiased", 0.25), ("imagined", 0.0))
@@ -222,7 +225,7 @@ def test_each_evaluation_gives_a_row_per_way_of_answering(tmp_path: Path) -> Non
     }
     entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0004, "eval_train_cpu_seconds": 2.0}
     history = [{"step": 1, "loss": 2.0}, {**entry, **shares}]
-    rows = rows_of_log(tmp_path, history)
+    rows = rows_of_log(history)
     assert [row["decoder"] for row in rows] == ["plain", "d2e:alpha=0.5", "without_context"]
     assert rows[1] == {
         "seed": 3, "way": "sft", "decoder": "d2e:alpha=0.5", "samples": 128,
@@ -230,7 +233,7 @@ def test_each_evaluation_gives_a_row_per_way_of_answering(tmp_path: Path) -> Non
     }  # fmt: skip
     assert rows_of(rows, {"seed": "3"}) == rows
     assert rows_of(rows, {"seed": "4"}) == []
-    assert rows_of_log(tmp_path, [{"step": 1, "loss": 2.0}]) == []
+    assert rows_of_log([{"step": 1, "loss": 2.0}]) == []
 
 
 def test_probed_runs_that_differ_in_the_seed_are_one_way_of_training(tmp_path: Path) -> None:

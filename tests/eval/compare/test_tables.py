@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eval.compare import runs as runs_module
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.figures import collapse_warning, with_interval
 from eval.compare.run_tables import score_tables, subset_tables
@@ -132,16 +133,29 @@ def test_a_verdict_says_which_run_refuses_more_rows_where_that_is_decided(tmp_pa
     assert refusals(6, 1) == []
 
 
-def test_the_cost_of_trainings_is_a_multiple_of_the_first_ones(tmp_path: Path) -> None:
+def test_the_cost_of_trainings_is_a_multiple_of_the_first_ones_and_each_log_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    read_file = runs_module.read_json_as
+    monkeypatch.setattr(
+        runs_module, "read_json_as", lambda kind, file, *rest: read.append(file) or read_file(kind, file, *rest)
+    )
+    recipe = "model: {name: m}\ndata: {train: x}\ntrain: {output_dir: x}\n"
     logs = {"base": None, "sft": (72, 41.0), "d2e": (36, 61.5)}
     runs = []
     for name, cost in logs.items():
         end = [{"step": cost[0], "train_cpu_seconds": cost[1]}] if cost else []
-        runs.append(make_run(tmp_path / name, says(20, 20), history=[{"step": 1, "loss": 2.0}, *end]))
+        runs.append(make_run(tmp_path / name, says(20, 20), history=[{"step": 1, "loss": 2.0}, *end], recipe=recipe))
     said = "Cost of training in processor seconds: sft 41.0 (1.0 ×, 72 steps), d2e 61.5 (1.5 ×, 36 steps)."
     assert said in " ".join(output_of("compare", *runs, "--json", tmp_path / "out.json").split())
     assert json.loads((tmp_path / "out.json").read_text())["costs"]["d2e"] == {"steps": 36, "cpu_seconds": 61.5}
+    assert sorted(file for file in read if file.name == "trainer_state.json") == sorted(
+        run / "trainer_state.json" for run in runs
+    )
+    read.clear()
     assert said in render_page(load_runs(runs))
+    assert sum(file.name == "trainer_state.json" for file in read) == len(runs)
     assert "Cost of training" not in output_of("compare", *runs[:2])
 
 

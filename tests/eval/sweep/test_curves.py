@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.compare.probe import read_all_rows, read_rows, refuse_other_overrides, write_rows
 from eval.compare.seeds import compare_seeds, load_seeds
-from eval.pages.sweep.page import (
+from eval.pages.sweep import (
     curves_chart,
     drawn_axis,
     onset_chart,
@@ -21,6 +20,7 @@ from eval.pages.sweep.page import (
     sweep_lines,
     write_sweep_page,
 )
+from eval.sweep.cells import read_all_rows, read_rows, refuse_other_overrides, write_rows
 from eval.sweep.results import collect, over_seeds, results_table, write_results
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
 from tests.factories import make_run, prediction

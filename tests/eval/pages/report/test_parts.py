@@ -14,8 +14,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import with_checksums, write_json
 from eval.compare.compare import compare_measures
 from eval.compare.judged import read_patterns
-from eval.compare.measures import measure_scores
-from eval.compare.runs import load_measured, load_runs
+from eval.compare.runs import RunResult, load_measured, load_runs
 from eval.pages.report.facts import Training, curves, read_training, run_facts
 from eval.pages.report.page import render_page
 from eval.pages.report.patterns import pattern_table
@@ -79,7 +78,7 @@ LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": st
 def logged(folder: Path, log: list[dict[str, Any]]) -> Training:
     folder.mkdir(exist_ok=True)
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
-    return read_training(folder)
+    return read_training(RunResult(folder, folder.name, folder))
 
 
 def trained(folder: Path, d2e: str, **changes: float) -> Training:
@@ -107,7 +106,7 @@ def test_losses_of_other_terms_are_drawn_apart(tmp_path: Path) -> None:
 def test_a_damaged_trainer_state_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "trainer_state.json").write_text(content)
     with pytest.raises(UserError, match=r"trainer_state\.json"):
-        read_training(tmp_path)
+        read_training(RunResult(tmp_path, "run", tmp_path))
 
 
 FOUND = compare_measures("wiqa", {"A": accuracy([1, 1, 0, 1]), "B": accuracy([1, 0, 0, 0])})
@@ -117,7 +116,8 @@ def test_dots_of_measures_stand_at_the_scores_with_their_intervals() -> None:
     [axes] = scores_figure(FOUND).axes
     assert [list(container[0].get_xdata()) for container in axes.containers] == [[75], [25]]
     (bar,) = axes.containers[0][2]
-    known = measure_scores(FOUND)["accuracy", "questions"][0]
+    [block] = FOUND.blocks("measures", "measure")
+    known = block.score("A", "accuracy")
     assert bar.get_segments()[0][:, 0].tolist() == pytest.approx([100 * known.low, 100 * known.high])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["accuracy\n4 questions"]
 

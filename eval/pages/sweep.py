@@ -16,7 +16,6 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
 from d2e_sft.util.html.pages import render_page
 from eval.compare.compare import Comparison
-from eval.compare.probe import typed
 from eval.compare.reading import (
     VERDICT,
     Setting,
@@ -26,7 +25,7 @@ from eval.compare.reading import (
     plateau_table,
     verdicts,
 )
-from eval.compare.runs import load_runs
+from eval.compare.runs import load_runs, typed
 from eval.compare.tables import comparison_tables
 from eval.compare.verdicts import text_of
 from eval.compare.verdicts import verdicts as verdicts_of

@@ -17,7 +17,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import load_model
-from eval.pages.inspection.inspect import InspectOptions, answer_positions, inspect_samples, token_marks
+from eval.pages.inspect import InspectOptions, answer_positions, inspect_samples, token_marks
 from tests.browser import after_scripts
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import save_bench
@@ -46,7 +46,7 @@ def test_a_page_shows_the_samples_asked_for_and_stands_alone(world: Path, tmp_pa
 
 
 def test_the_model_is_moved_to_the_accelerator(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eval.pages.inspection.inspect.usable_device", lambda: torch.device("meta"))
+    monkeypatch.setattr("eval.pages.inspect.usable_device", lambda: torch.device("meta"))
     options = InspectOptions(along="gold")
     with pytest.raises(NotImplementedError, match="meta tensor"):  # it computes there, without data
         inspect_samples(str(world / "model"), [make_sample(1)], tmp_path / "page.html", options)

@@ -1,1 +1,0 @@
-"""The original, imagined and debiased distributions of a model, token by token."""
