@@ -228,12 +228,12 @@ def test_the_published_file_scored_by_its_own_answers(wiqa_raw: Path, tmp_path: 
 
 def test_the_graphs_own_answers_are_consistent(tmp_path: Path) -> None:
     found = graphs(tmp_path)
-    file = save(tmp_path / "q.jsonl", questions_of(found, no_effect=3, seed=0))
+    file = save(tmp_path / "q.jsonl", questions_of(found, no_effect=12, seed=0))
     questions = read_questions(file)
     scores = wiqa.consistency(questions, {question.id: question.answer for question in questions}, found)
     assert scores["transitive"]["score"] == scores["transitive"]["one_hop"]["score"] == 1
     assert scores["disjunctive"]["score"] == 1
-    # Of graph 8, with one text a node: ZXY, ZXA and ZXD, ZYA and ZYD, XYA and XYD, UYA and UYD.
+    # Of graph 8, with one text a node: ZXY, ZXA and ZXD, ZYA and ZYD, XYA and XYD, UYA and UYD; none without effect.
     eighth = [question for question in questions if question.graph == "8"]
     assert wiqa.consistency(eighth, {one.id: one.answer for one in eighth})["transitive"]["count"] == 9
 
