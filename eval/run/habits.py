@@ -24,8 +24,7 @@ from d2e_sft.data.sample import EventSample, Subset
 from d2e_sft.util.answers import answer_key, contains, is_same_answer, normalise
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
-from eval.run.fingerprint import fingerprint_of
-from eval.run.journal import PassFiles
+from eval.run.journal import PassFiles, fingerprint_of
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.passes import EvaluatedModel, run_pass
 from eval.run.processes import join_processes

@@ -18,8 +18,16 @@ from d2e_sft.util.files import sha256_of, write_json, write_whole
 from d2e_sft.util.locks import file_lock
 from d2e_sft.util.progress import Progress
 from eval.run.engines.engine import Engine, identity_of, make_engine, prompt_length
-from eval.run.fingerprint import Fingerprint, fingerprint_of
-from eval.run.journal import Earlier, Journal, PassFiles, SessionHeader, find_earlier, read_journals
+from eval.run.journal import (
+    Earlier,
+    Fingerprint,
+    Journal,
+    PassFiles,
+    SessionHeader,
+    find_earlier,
+    fingerprint_of,
+    read_journals,
+)
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes, share
 from eval.run.task import Answer, Task

@@ -48,15 +48,19 @@ def legend_name(label: str) -> str:
     return f"\u200b{label}" if label.startswith("_") else label  # an invisible zero-width space
 
 
+def svg_text(figure: Figure, salt: str) -> str:
+    """The figure as the text of an SVG file; ids of clip paths and markers are hashes with `salt`."""
+    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
 def inline_svg(figure: Figure, description: str) -> Markup:
     """The figure as an `<svg>` element that scales to its container; screen readers read `description`."""
-    # Ids of clip paths and markers are hashes; the salt makes them unique on a page.
-    with mpl.rc_context({**STYLE, "svg.hashsalt": description}):
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg")
     # HTML needs no namespaces, and the style sheet sets the size. Other ids (axes_1, …) would repeat in every plot,
     # and the style rule would apply to the whole page.
-    _, opening, body = re.split(r"(<svg[^>]*>)", buffer.getvalue(), maxsplit=1)
+    _, opening, body = re.split(r"(<svg[^>]*>)", svg_text(figure, description), maxsplit=1)  # unique ids on a page
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)
     # With a fallback for plots that are copied out of the page.

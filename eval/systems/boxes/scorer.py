@@ -6,7 +6,6 @@ random baseline draws 0 to 3 of the things named in the same clauses as the box 
 
 from __future__ import annotations
 
-import io
 import random
 import re
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
+from d2e_sft.util.html.figures import COLOURS, LINES, STYLE, svg_text
 from d2e_sft.util.table import Table, percent, percent_interval
 from eval.score.measures import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
@@ -172,7 +171,7 @@ def _things(text: str) -> list[str]:
 
 def plot(scores: dict[str, Any]) -> str:
     """Return the paper's plot as SVG: the model's and the baseline's accuracy with 95 % intervals."""
-    with mpl.rc_context({**STYLE, "svg.hashsalt": "boxes"}):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         for panel, changed in zip(axes, (True, False), strict=True):
@@ -197,6 +196,4 @@ def plot(scores: dict[str, Any]) -> str:
             panel.set_ylim(-0.02, 1.02)
         axes[0].set_ylabel("accuracy")
         axes[0].legend(frameon=False)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+        return svg_text(figure, "boxes")

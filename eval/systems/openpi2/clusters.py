@@ -22,6 +22,7 @@ from eval.systems.asking import Asker, conversation
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import (
     alternatives,
+    mean,
     normalise,
     official_text,
     read_official,
@@ -33,7 +34,6 @@ from eval.systems.openpi2.task import (
     PrecisionRecall,
     cell,
     f1_measure,
-    mean,
 )
 from eval.systems.reading import GoldRow, check_ids, file_in
 

@@ -19,10 +19,10 @@ from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.crepe import gold as crepe
 from eval.systems.crepe.gold import LABELS, LESS, MORE, CrepeProcedure, EntityChange
 from eval.systems.crepe.scorer import macro_f1
-from eval.systems.openpi2.gold import Procedure, Procedures, sentence
+from eval.systems.openpi2.gold import Procedure, Procedures, mean, sentence
 from eval.systems.openpi2.salience import ask_local
 from eval.systems.openpi2.states import parse_change, parse_sentences
-from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell, mean
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell
 
 _NO_CHANGE = "There will be no change."  # as OpenPI's training rows say it
 _TRAINED = "openpi2/prompts/trained"
@@ -55,14 +55,13 @@ def ask_entity_states(asker: Asker, form: Form, procedures: Procedures, **sampli
     changes, other_lines = read_changes(replies)
     entities = {key: [list(dict.fromkeys(c.entity for c in step)) for step in steps] for key, steps in changes.items()}
     rated = ask_local(asker, procedures, entities, **sampling)
-    with_ratings = {
+    return {
         key: [
             [replace(change, salience=ratings[names.index(change.entity)]) for change in step]
             for step, names, ratings in zip(steps, entities[key], rated[key], strict=True)
         ]
         for key, steps in changes.items()
-    }
-    return with_ratings, other_lines
+    }, other_lines
 
 
 def read_changes(replies: Mapping[str, Sequence[str]]) -> tuple[StateChanges, int]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Self
 from pydantic import AliasChoices, BeforeValidator, Field, create_model, model_validator
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.score.measures import digest
 from eval.systems.reading import (
     FlatRow,
@@ -233,6 +234,46 @@ def expansions(procedures: Procedures) -> dict[str, bool]:
     clusters = [cluster for procedure in procedures.values() for cluster in procedure.clusters.values()]
     expanded = bool(clusters) and all(cluster.names.expanded is not None for cluster in clusters)
     return {"plain": False, "expanded": True} if expanded else {"plain": False}
+
+
+def mean(scores: Iterable[float]) -> float:
+    """Return the mean, 0 without values."""
+    values = list(scores)
+    return sum(values) / len(values) if values else 0.0
+
+
+def gold_statistics(gold: Procedures) -> tuple[dict[str, Any], Table]:
+    """Return the counts of a gold file as in section 5 of the paper, and a table of them."""
+
+    def counts(clusters: Sequence[Names]) -> dict[str, Any]:
+        """Return the number of clusters and their mean numbers of names; paraphrases only of an expanded file."""
+        expanded = any(names.expanded is not None for names in clusters)
+        more = [set(names.of(True)) - set(names.mentions) for names in clusters]
+        return {
+            "count": len(clusters),
+            "mentions": mean(len(names.mentions) for names in clusters),
+            "paraphrases": mean(map(len, more)) if expanded else None,
+            "names": mean(len(names.of(True)) for names in clusters) if expanded else None,
+        }
+
+    clusters = [cluster for procedure in gold.values() for cluster in procedure.clusters.values()]
+    changed = [step for procedure in gold.values() for states in procedure.states for step in states.steps if step]
+    statistics = {
+        "procedures": len(gold),
+        "steps": sum(len(procedure.steps) for procedure in gold.values()),
+        "entity_clusters": counts([cluster.names for cluster in clusters]),
+        "attribute_clusters": counts([names for cluster in clusters for names in cluster.attributes.values()]),
+        "entity_step_pairs": len(changed),
+        "changes": sum(map(len, changed)),
+    }
+    rows = []
+    for name, value in statistics.items():
+        count, *means = value.values() if isinstance(value, dict) else (value, None, None, None)
+        rows.append(
+            (name.replace("_", " "), count, *(None if number is None else f"{number:.1f}" for number in means))
+        )
+    columns = ("of the gold file", "n", "mentions", "paraphrases", "names, both")
+    return statistics, Table.of(columns, rows, "The gold file; mean numbers of names of a cluster")
 
 
 def empty_lines(task: str, procedures: Procedures) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,6 @@ bound, and leaves out procedures where r is undefined.
 """
 
 import copy
-import io
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from matplotlib.figure import Figure
 from pydantic import AliasChoices, Field, field_validator
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, legend_name
+from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, legend_name, svg_text
 from d2e_sft.util.table import Table
 from eval.run.task import TaskItem
 from eval.score.measures import digest, shares
@@ -276,7 +275,7 @@ def _values(judges: Mapping[str, Saliences]) -> Table:
 
 def salience_plot(goals: Sequence[str], correlations: Mapping[str, Sequence[float | None]]) -> str:
     """Draw each judge's correlation with the first annotator as SVG, a group of bars per procedure (figure 3)."""
-    with mpl.rc_context({**STYLE, "svg.hashsalt": "salience"}):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 4), layout="constrained")
         axes = figure.add_subplot()
         width = 0.8 / len(correlations)
@@ -298,9 +297,7 @@ def salience_plot(goals: Sequence[str], correlations: Mapping[str, Sequence[floa
         axes.set_ylabel("Pearson's r, global salience")
         figure.legend(loc="outside upper left", ncols=len(correlations), frameon=False)
         figure.draw_without_rendering()  # the ticks follow the first layout, and the second one their width
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+        return svg_text(figure, "salience")
 
 
 class Salience(OpenPITask[Judges, Saliences]):

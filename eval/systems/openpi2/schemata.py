@@ -34,6 +34,8 @@ from eval.systems.openpi2.gold import (
     digest_of,
     empty_lines,
     expansions,
+    gold_statistics,
+    mean,
     normalise,
     read_clustered,
     read_official,
@@ -47,7 +49,6 @@ from eval.systems.openpi2.task import (
     best_scores,
     cell,
     f1_measure,
-    mean,
     scored,
     scorer_of,
 )
@@ -198,45 +199,6 @@ def _local_recall(
             entities.gold_found += len(matching) if official else bool(matching)
             attributes.gold += len(expected) * (len(step) if official else 1)
             attributes.gold_found += sum(hits) if official else sum(map(bool, hits))
-
-
-def gold_statistics(gold: Procedures) -> tuple[dict[str, Any], Table]:
-    """Return the counts of a gold file as in section 5 of the paper, and a table of them.
-
-    The paper gives 3,240 canonical attributes; the published file has 1,068 clusters. The paper's own means fit 1,068:
-    3.3 paraphrases are 3,542 / 1,068, and 3.0 mentions are 3,240 / 1,068. So 3,240 is probably a number of mentions of
-    an earlier file; the published one has 1,145 mentions, and 4,687 names with paraphrases.
-    """
-
-    def counts(clusters: Sequence[Names]) -> dict[str, Any]:
-        """Return the number of clusters and their mean numbers of names; paraphrases only of an expanded file."""
-        expanded = any(names.expanded is not None for names in clusters)
-        more = [set(names.of(True)) - set(names.mentions) for names in clusters]
-        return {
-            "count": len(clusters),
-            "mentions": mean(len(names.mentions) for names in clusters),
-            "paraphrases": mean(map(len, more)) if expanded else None,
-            "names": mean(len(names.of(True)) for names in clusters) if expanded else None,
-        }
-
-    clusters = [cluster for procedure in gold.values() for cluster in procedure.clusters.values()]
-    changed = [step for procedure in gold.values() for states in procedure.states for step in states.steps if step]
-    statistics = {
-        "procedures": len(gold),
-        "steps": sum(len(procedure.steps) for procedure in gold.values()),
-        "entity_clusters": counts([cluster.names for cluster in clusters]),
-        "attribute_clusters": counts([names for cluster in clusters for names in cluster.attributes.values()]),
-        "entity_step_pairs": len(changed),
-        "changes": sum(map(len, changed)),
-    }
-    rows = []
-    for name, value in statistics.items():
-        count, *means = value.values() if isinstance(value, dict) else (value, None, None, None)
-        rows.append(
-            (name.replace("_", " "), count, *(None if number is None else f"{number:.1f}" for number in means))
-        )
-    columns = ("of the gold file", "n", "mentions", "paraphrases", "names, both")
-    return statistics, Table.of(columns, rows, "The gold file; mean numbers of names of a cluster")
 
 
 MISSING = "missing"

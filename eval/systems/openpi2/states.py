@@ -29,6 +29,7 @@ from eval.systems.openpi2.gold import (
     alternatives,
     digest_of,
     expansions,
+    mean,
     read_by_step,
     read_official,
     read_procedures,
@@ -44,7 +45,6 @@ from eval.systems.openpi2.task import (
     cell,
     cut_answer,
     f1_measure,
-    mean,
     scored,
     scorer_of,
 )

@@ -259,12 +259,6 @@ def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None
     return Table.of(("of", "BERTScore", "+ expansion"), [(name, *map(cell, values)) for name, *values in rows], title)
 
 
-def mean(scores: Iterable[float]) -> float:
-    """Return the mean, 0 without values."""
-    values = list(scores)
-    return sum(values) / len(values) if values else 0.0
-
-
 def cell(value: float | None) -> str:
     return "not computed" if value is None else f"{value:.3f}"
 

@@ -55,14 +55,6 @@ def test_demonstrations_are_turns_and_the_server_keeps_its_temperature(bench: Pa
         assert [turn["role"] for turn in request["messages"]] == ["system", *["user", "assistant"] * 3, "user"]
 
 
-def test_a_throttled_request_is_sent_again(bench: Path, server: JudgeServer) -> None:
-    server.plan = [None, Misbehave(429, {"retry-after-ms": "5"}), Misbehave(503, {"retry-after-ms": "5"})]
-    output_of(*evaluation(bench, server, "--attempts", 3))  # both may meet the same request
-    assert len(server.requests) == 10
-    assert scores_of(bench.parent / "run")["engine_counts"] == {"retried": 2}
-    assert len(outputs(bench)) == 8
-
-
 def test_an_endpoint_that_dies_leaves_what_came_for_the_next_call(bench: Path, server: JudgeServer) -> None:
     server.plan = [None] * 5 + [Misbehave(drop=True)] * 3
     error = refusal_of(*evaluation(bench, server, "--attempts", 1, "--concurrency", 1))
@@ -80,10 +72,12 @@ def test_an_endpoint_that_dies_leaves_what_came_for_the_next_call(bench: Path, s
     assert scores_of(bench.parent / "run")["resumed"] == 5
 
 
-def test_a_reply_that_is_none_is_asked_for_again(bench: Path, server: JudgeServer) -> None:
-    server.plan = [Misbehave(body=b"<html>wait</html>"), None, Misbehave(body=b"{}")]
+def test_throttled_requests_and_replies_that_are_none_are_sent_again(bench: Path, server: JudgeServer) -> None:
+    throttled = Misbehave(429, {"retry-after-ms": "5"})
+    server.plan = [Misbehave(body=b"<html>wait</html>"), None, Misbehave(body=b"{}"), throttled]
     output_of(*evaluation(bench, server))
-    assert len(server.requests) == 10
+    assert len(server.requests) == 11
+    assert scores_of(bench.parent / "run")["engine_counts"] == {"retried": 1}
     assert len(outputs(bench)) == 8
 
 

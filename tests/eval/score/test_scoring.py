@@ -41,31 +41,6 @@ def test_answers_of_several_events_are_scored_as_a_set_too() -> None:
 STEPS = ["walk home", "eat", "sleep"]  # of these walk home and sleep are correct; the gold order is not the prompt's
 
 
-@pytest.mark.parametrize(
-    ("fmt", "named", "gold", "scores"),
-    [
-        ("qa", ("red house",), ["blue", "the red house"], (1, 1, None)),
-        ("nli", ("positive",), ["positive"], (1, 1, None)),
-        ("nli", ("negative",), ["positive"], (0, 0, None)),
-        ("nli", (), ["positive"], (0, 0, None)),
-        ("scq", ("He opened the door",), ["He closed the door"], (0, 2 / 3, None)),
-        ("scq", ("A",), ["The"], (0, 1, None)),  # both normalise to nothing, and stay apart
-        ("mcq", ("walk home", "sleep"), ["sleep", "walk home"], (1, 1, 1)),
-        ("mcq", ("sleep", "walk home"), ["sleep", "walk home"], (0, 1, 1)),  # another order than the prompt's
-        # predicted: walk home (2 tokens); gold: walk home sleep (3); shared 2 → 2·2/5
-        ("mcq", ("walk home",), ["sleep", "walk home"], (0, 0.8, 0)),
-        ("mcq", ("walk home", "sleep", "eat"), ["sleep", "walk home"], (0, 6 / 7, 0)),
-        ("mcq", ("125",), ["12.5"], (0, 0, 0)),  # a decimal point keeps two options apart
-        ("mcq", ("1,000 times",), ["1000 times"], (0, 1, 0)),  # as do all signs: options are compared as written
-    ],
-)
-def test_each_format_has_its_metrics(
-    fmt: str, named: tuple[str, ...], gold: list[str], scores: tuple[float, float, float | None]
-) -> None:
-    found = score_answer(fmt, Extraction(named, "strict"), gold, STEPS)
-    assert found == tuple(None if score is None else pytest.approx(score) for score in scores)
-
-
 TEMPERATURES = ["-5", "5", "10"]
 DOGS = ["the dog", "a dog", "the cat"]
 
@@ -73,6 +48,20 @@ DOGS = ["the dog", "a dog", "the cat"]
 @pytest.mark.parametrize(
     ("fmt", "options", "named", "gold", "scores"),
     [
+        ("qa", STEPS, ("red house",), ["blue", "the red house"], (1, 1, None)),
+        ("nli", STEPS, ("positive",), ["positive"], (1, 1, None)),
+        ("nli", STEPS, ("negative",), ["positive"], (0, 0, None)),
+        ("nli", STEPS, (), ["positive"], (0, 0, None)),
+        ("scq", STEPS, ("He opened the door",), ["He closed the door"], (0, 2 / 3, None)),
+        ("scq", STEPS, ("A",), ["The"], (0, 1, None)),  # both normalise to nothing, and stay apart
+        ("mcq", STEPS, ("walk home", "sleep"), ["sleep", "walk home"], (1, 1, 1)),
+        ("mcq", STEPS, ("sleep", "walk home"), ["sleep", "walk home"], (0, 1, 1)),  # another order than the prompt's
+        # predicted: walk home (2 tokens); gold: walk home sleep (3); shared 2 → 2·2/5
+        ("mcq", STEPS, ("walk home",), ["sleep", "walk home"], (0, 0.8, 0)),
+        ("mcq", STEPS, ("walk home", "sleep", "eat"), ["sleep", "walk home"], (0, 6 / 7, 0)),
+        ("mcq", STEPS, ("125",), ["12.5"], (0, 0, 0)),  # a decimal point keeps two options apart
+        ("mcq", STEPS, ("1,000 times",), ["1000 times"], (0, 1, 0)),  # as do all signs: they are compared as written
+        # Options that differ in a sign or an article are different answers.
         ("scq", TEMPERATURES, ("5",), ["-5"], (0, 0, None)),
         ("scq", TEMPERATURES, ("-5",), ["-5"], (1, 1, None)),
         ("scq", DOGS, ("a dog",), ["the dog"], (0, 0, None)),
@@ -86,7 +75,7 @@ DOGS = ["the dog", "a dog", "the cat"]
         ("mcq", DOGS, ("the dog", "a dog"), ["the dog", "a dog"], (1, 1, 1)),
     ],
 )
-def test_options_that_differ_in_a_sign_or_an_article_are_different_answers(
+def test_each_format_has_its_metrics(
     fmt: str, options: list[str], named: tuple[str, ...], gold: list[str], scores: tuple[float, float, float | None]
 ) -> None:
     found = score_answer(fmt, Extraction(named, "strict"), gold, options)
@@ -179,11 +168,6 @@ def test_of_several_correct_options_the_likeliest_alone_is_the_answer() -> None:
     read = scored([(-1.0, 1), (-2.0, 1), (-30.0, 1)], format="mcq", answers=["a cup", "salt"])
     assert (read.answer, read.acc, read.acc_norm) == (["a cup"], 1.0, 1.0)
     assert (read.exact_match, read.set_accuracy) == (0.0, 0.0), "which ask for both"
-
-
-def test_there_is_a_score_for_each_candidate() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        scored([(-1.0, 1)])
 
 
 def test_scores_have_both_accuracies_and_those_of_generated_answers_neither() -> None:

@@ -217,17 +217,6 @@ def test_answers_are_those_of_an_evaluation_with_the_same_prompts(
     assert len(set(outputs)) > 1
 
 
-def test_answers_to_other_prompts_are_not_mixed(asker: Callable[..., Asker]) -> None:
-    asker().ask("one", conversations())
-    changed = conversations()
-    changed[3] = replace(changed[3], messages=[*changed[3].messages[:-1], {"role": "user", "content": "Really?"}])
-    with pytest.raises(UserError, match="the prompts: sha256"):
-        asker().ask("one", changed)
-    with pytest.raises(UserError, match=r"--alpha: 0\.5 → 0\.3"):
-        asker(alpha=0.3).ask("one", conversations())
-    assert len(asker(overwrite=True).ask("one", changed)) == len(ROWS)
-
-
 def test_what_is_not_subtracted_does_not_matter(asker: Callable[..., Asker]) -> None:
     asker(alpha=0.0).ask("one", conversations())
     changed = [replace(chat, imagined=chat.messages) for chat in conversations()]
@@ -275,10 +264,3 @@ def test_the_likeliest_option_is_that_of_a_forward_pass(tmp_path: Path, kind: st
             sums.append(-loss.item())
         assert [option["logprob"] for option in line["likelihoods"]] == pytest.approx(sums, abs=1e-3)
         assert said == line["output"] == ("yes", "no way")[sums.index(max(sums))]
-
-
-def test_options_and_generated_answers_are_not_mixed(asker: Callable[..., Asker]) -> None:
-    chats = [replace(chat, options=("yes", "no")) for chat in conversations(3)]
-    asker(alpha=0.0, answer="likelihood", max_new_tokens=None).choose("answers", chats)
-    with pytest.raises(UserError, match="--answer: likelihood → none"):
-        asker(alpha=0.0).ask("answers", conversations(3))

@@ -15,12 +15,13 @@ from eval.systems.openpi2.gold import (
     Change,
     Procedure,
     expansions,
+    gold_statistics,
     read_by_step,
     read_clustered,
     read_procedures,
     sentence,
 )
-from eval.systems.openpi2.schemata import Schemata, gold_statistics, score_schemata
+from eval.systems.openpi2.schemata import Schemata, score_schemata
 from eval.systems.openpi2.states import (
     Complete,
     StatePair,
