@@ -171,3 +171,10 @@ def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes) 
         partial.write(line + b"\n")
     with pytest.raises(UserError, match=r"predictions.partial.jsonl, line 3: neither a session nor an answer"):
         read_journals(files, 8)
+
+
+def test_answers_need_the_line_of_their_session(tmp_path: Path) -> None:
+    files = PassFiles(tmp_path, "predictions")
+    files.partial().write_text('{"index": 3, "output": "x"}\n')
+    with pytest.raises(UserError, match="line 1: neither a session nor an answer"):
+        read_journals(files, 8)
