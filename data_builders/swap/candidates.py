@@ -13,7 +13,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import asked_for
 from data_builders.swap import entities
 from data_builders.swap.entities import Kind, shape_of
-from data_builders.swap.revise import Pool, head, is_modifier, texts_of
+from data_builders.swap.revise import Pool, entity_of, head, is_modifier, texts_of
 from data_builders.text import mentions
 from data_builders.text.sentences import split_sentences
 from data_builders.text.words import STOP_WORDS, words_of
@@ -201,7 +201,7 @@ class Candidates:
     def _from_lists(self, place: int) -> list[str]:
         answer, sample = self._answers[place], self._samples[place]
         is_short = len(answer.split()) <= _MOST_WORDS_WITH_NUMBER and not entities.is_clause(answer)
-        if is_short and (numbers := entities.other_numbers(answer, self._rng)):
+        if is_short and (numbers := entities.other_numbers(answer, self._rng, asked_for(sample.question))):
             return numbers
         return entities.others_of_type(answer, asked_for(sample.question), sample.context, self._rng)
 
@@ -229,7 +229,7 @@ class Candidates:
 
 
 def _written(sample: EventSample) -> str:
-    return mentions.spelling(sample.answers[0], texts_of(sample)) or sample.answers[0]
+    return mentions.spelling(entity := entity_of(sample), texts_of(sample)) or entity
 
 
 def _type(sample: EventSample, answer: str) -> str:

@@ -9,6 +9,7 @@ the word that a question asks for (`Which country …`), by the answer's own wor
 import calendar
 import random
 import re
+from itertools import chain
 from pathlib import Path
 
 from d2e_sft.util.answers import CLAUSE_VERBS, WORD, asked_for, is_capitalised, words
@@ -23,6 +24,7 @@ _MONTH = (
     r"|Nov(?:ember)?|Dec(?:ember)?)"
 )
 _DATE = re.compile(rf"\b{_MONTH}\b(?=.*\d)|\b\d+\D+{_MONTH}\b")
+_BESIDE_MONTH = re.compile(rf"(?:(\w+) )?\b{_MONTH}\b(?: (\w+))?")
 _NUMBER = re.compile(r"\W?\d\S*(?: \S+){0,2}")  # with its unit
 _MOST_CONTENT_WORDS = {"name": 6, "phrase": 3}
 
@@ -101,6 +103,20 @@ def shape_of(answer: str) -> str:
     if _NUMBER.fullmatch(answer) or answer.casefold() in words_of("number_words"):
         return "number"
     return "name" if all(map(is_capitalised, _content(answer))) else "phrase"
+
+
+def in_a_persons_name(entity: str, texts: str) -> bool:
+    """Return whether texts have an entity that is the name of a month beside a capitalised name: `May Smith`."""
+    months = _BESIDE_MONTH.finditer(texts) if re.fullmatch(_MONTH, entity) else ()
+    return any(entity in match[0].split() and _has_name(match) for match in months)
+
+
+def _has_name(month: re.Match[str]) -> bool:
+    """Whether a word beside a month belongs to a name, unlike that of `In May Ann came` or `Monday, May 4`."""
+    words_beside = [word for word in month.groups() if word and word[0].isupper()]
+    return (month[1] or "").casefold() not in _BEFORE_MONTHS and any(
+        word.casefold() not in _NO_NAMES for word in words_beside
+    )
 
 
 def plain(text: str) -> str:
@@ -250,6 +266,8 @@ def _organisations(parts: list[str], rng: random.Random) -> list[str]:
 _ONE_NUMBER = re.compile(r"(?<![\w.,-])[$€£¥]?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(st|nd|rd|th)?(?![\w-]|[.,/:]\d)")
 _MONTHS = (list(calendar.month_name)[1:], list(calendar.month_abbr)[1:])
 _DAYS = list(calendar.day_name)
+_BEFORE_MONTHS = frozenset(("early", "every", "in", "last", "late", "mid", "next", "since", "until"))
+_NO_NAMES = STOP_WORDS.union(form.casefold() for form in (*chain(*_MONTHS), *_DAYS))
 # Number words that can replace each other.
 _WORDS = (
     ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -260,9 +278,14 @@ _YEARS_AWAY = 10
 _TRIES = 12
 
 
-def other_numbers(answer: str, rng: random.Random) -> list[str]:
-    """Return the answer with another number, year or date in random order; none if it has no single number."""
+def other_numbers(answer: str, rng: random.Random, asked: str = "") -> list[str]:
+    """Return the answer with another number, year or date in random order; none if it has no single number.
+
+    `asked` is that of `asked_for`. The name of a month is no date in a person's name, or if the question is `who`.
+    """
     months = [form for forms in _MONTHS for form in forms if re.search(rf"\b{form}\b", answer)]
+    if months and (asked in ("who", "whose") or any(map(_has_name, _BESIDE_MONTH.finditer(answer)))):
+        return []
     years = YEAR.findall(answer)
     numbers = [match for match in _ONE_NUMBER.finditer(answer) if not YEAR.fullmatch(match[1])]
     if months:

@@ -13,7 +13,17 @@ from itertools import pairwise
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import WORD, normalise, words
-from data_builders.swap.entities import DEMONYMS, NATIONS, TITLES, TYPES, YEAR, is_entity, number_forms, shape_of
+from data_builders.swap.entities import (
+    DEMONYMS,
+    NATIONS,
+    TITLES,
+    TYPES,
+    YEAR,
+    in_a_persons_name,
+    is_entity,
+    number_forms,
+    shape_of,
+)
 from data_builders.text import mentions
 from data_builders.text.words import STOP_WORDS, words_of
 
@@ -23,6 +33,8 @@ _BEFORE_NAMES = TITLES | NATIONS  # capitalised words before a name that belong 
 _DEFINITE = frozenset({"the", "this", "that", "these", "those", "such", "its"})
 _JOINED = re.compile(r",\s+|\b(?:and|or)\b")
 _GONE = " \x00 "
+_ABBREVIATED = re.compile(r"^$|(?:^|\s)[A-Za-z]$|\.\w*$")  # the full stop after it is a part of the word: `U.S.`
+_GOES_ON = re.compile(r"\.(?:\s+[a-z]|[\w,;:])")  # a full stop inside a sentence
 
 
 class Pool(StrEnum):
@@ -53,7 +65,7 @@ class Refusal(StrEnum):
 
 def refusal_of(sample: EventSample) -> Refusal | None:
     """Return the reason why a sample cannot be swapped with any entity; None if it may be."""
-    answer, texts = sample.answers[0], texts_of(sample)
+    answer, texts = entity_of(sample), texts_of(sample)
     written = mentions.spelling(answer, texts)
     checks = {
         Refusal.SWAPPED: lambda: SWAPPED in sample.meta,
@@ -65,6 +77,7 @@ def refusal_of(sample: EventSample) -> Refusal | None:
         Refusal.IN_QUESTION: lambda: _is_asked(str(written), _asked_in(sample)),
         Refusal.OTHER_ANSWER: lambda: _has_other_answer(sample, str(written), texts),
         Refusal.LONGER_NAME: lambda: not mentions.stands_alone(str(written), sample.context, _BEFORE_NAMES),
+        Refusal.TRACES: lambda: in_a_persons_name(str(written), texts),
         Refusal.REPEATED_NUMBER: lambda: _counts_several(str(written), sample.context),
     }
     return next((refusal for refusal, holds in checks.items() if holds()), None)
@@ -74,10 +87,10 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
     """Return the sample with the other entity as its answer; `refusal_of` must have found no reason against it.
 
     The result is `TRACES` if parts of the old answer would stay, and `NO_OTHER` if the other entity does not fit.
-    `other` is written as inside a sentence.
+    `other` is written as inside a sentence. A full stop that ends the answer stays.
     """
-    texts, question = texts_of(sample), _asked_in(sample)
-    answer = mentions.spelling(sample.answers[0], texts)
+    texts, question, entity = texts_of(sample), _asked_in(sample), entity_of(sample)
+    answer = mentions.spelling(entity, texts)
     assert answer is not None, "refused before"
     if not _fits(sample, answer, other, pool):
         return Refusal.NO_OTHER
@@ -96,16 +109,26 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
         return Refusal.NO_OTHER
     swapped = {"from": answer, "to": other, "pool": pool.value, **({"parts": renamed} if renamed else {})}
     folded = other.casefold().rstrip(".")
+    ended = other if other.endswith(".") else other + sample.answers[0].removeprefix(entity)
     return sample.model_copy(
         update={
             "id": f"{sample.id}-swapped",
             "context": context,
             "refined_context": None if refined is None else mentions.exchanged(refined, replacements),
-            "answers": [next((text for text in sample.options if text.casefold().rstrip(".") == folded), other)],
+            "answers": [next((text for text in sample.options if text.casefold().rstrip(".") == folded), ended)],
             "subset": "conflict" if sample.habit and sample.subset != "unknown" else sample.subset,
             "meta": {**sample.meta, SWAPPED: swapped},
         }
     )
+
+
+def entity_of(sample: EventSample) -> str:
+    """Return the answer without a full stop that ends it as a sentence; that of `Acme Corp.` is a part of the name."""
+    answer, entity = sample.answers[0], sample.answers[0].removesuffix(".")
+    if sample.options or entity == answer or _ABBREVIATED.search(entity):
+        return answer
+    texts = texts_of(sample)
+    return answer if any(_GOES_ON.match(texts, end) for _, end in mentions.spans(entity, texts)) else entity
 
 
 def texts_of(sample: EventSample) -> str:

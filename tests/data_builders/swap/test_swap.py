@@ -79,6 +79,24 @@ def test_a_swap_without_sense_is_refused_with_a_reason(
     assert swaps.refused == {Refusal[why]: 1}
 
 
+@pytest.mark.parametrize(
+    ("context", "answer", "changed"),
+    [
+        ("Ann has Premium now.", "Premium.", ("Ann has {} now.", "{}.")),
+        ("Ann has Premium. It is dear.", "Premium.", ("Ann has {}. It is dear.", "{}.")),
+        ("It is made by Acme Corp. of Lima.", "Acme Corp.", ("It is made by {} of Lima.", "{}")),
+    ],
+)
+def test_a_full_stop_that_ends_the_answer_stays(context: str, answer: str, changed: tuple[str, str]) -> None:
+    (new,), _ = _swap(_row(0, context, "Which?", answer, meta={"choices": ["Basic Plus"]}))
+    assert (new.context, new.answers[0]) == tuple(text.format("Basic Plus") for text in changed)
+
+
+def test_a_month_is_no_date_if_the_question_asks_who() -> None:
+    row = _row(0, "It was April who won.", "Who won?", "April")
+    assert _swap(row, pools="lists")[0] == [row]
+
+
 @pytest.mark.parametrize("answer", ["May", "4 May", "May 4, 1990", "May 1990"])
 def test_a_date_in_may_is_swapped_for_another_date(answer: str) -> None:
     (new,), swaps = _swap(_row(0, f"It opened in {answer}.", "When may it open?", answer), pools="lists")
