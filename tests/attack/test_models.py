@@ -83,20 +83,6 @@ def test_checksums(given: Attempt) -> None:
         load_model(str(run))
 
 
-@attack("flip a bit of an adapter's base", "models", "the adapter is not loaded", tries=50)
-def test_base(given: Attempt) -> None:
-    run = Path(shutil.copytree(given.world / "adapter", given.folder / "adapter"))
-    base = given.world / "model" / "model.safetensors"
-    content = base.read_bytes()
-    base.write_bytes(flip_a_bit(content, given.random))
-    try:
-        with pytest.raises(UserError):
-            load_model(str(run))
-    finally:
-        base.write_bytes(content)
-    load_model(str(run))
-
-
 @attack("anything in adapter_config.json or an index of weights", "models", "rejected with one message", tries=100)
 def test_small_files(given: Attempt) -> None:
     folder = save_tiny_model(given.folder / "model")

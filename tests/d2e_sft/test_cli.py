@@ -12,20 +12,20 @@ from click.testing import CliRunner
 import d2e_sft
 from d2e_sft import cli
 from d2e_sft.cli import d2e
+from d2e_sft.util.terminal import WIDTH
 from tests.command import call, output_of, refusal_of, verbs
 
 ROOT = Path(cli.__file__).parents[1]
 
 
 @pytest.mark.parametrize("words", verbs(), ids=" ".join)
-def test_every_verbs_help_has_an_example_of_itself(words: tuple[str, ...]) -> None:
+def test_every_verbs_help_fits_and_its_example_has_only_options_that_there_are(
+    words: tuple[str, ...],
+) -> None:
     shown = CliRunner().invoke(d2e, [*words, "--help"], prog_name="d2e")
     assert shown.exit_code == 0, shown.output
+    assert max(map(len, shown.output.splitlines())) <= WIDTH
     assert re.search(rf"Examples?:\s+.*?d2e {re.escape(' '.join(words))}", shown.output, re.DOTALL), shown.output
-
-
-@pytest.mark.parametrize("words", verbs(), ids=" ".join)
-def test_examples_have_only_options_that_there_are(words: tuple[str, ...]) -> None:
     command = verbs()[words]
     if command.context_settings.get("ignore_unknown_options") or isinstance(command, click.Group):
         return  # the options are another program's, or a subcommand's
@@ -35,6 +35,7 @@ def test_examples_have_only_options_that_there_are(words: tuple[str, ...]) -> No
 
 
 def test_every_verb_is_listed_with_a_line() -> None:
+    assert len(verbs()) > 30
     printed = output_of("--help")
     for verb in d2e.list_commands(click.Context(d2e)):
         assert re.search(rf"^\w*\s+{verb}\s+\S", printed, re.MULTILINE), verb

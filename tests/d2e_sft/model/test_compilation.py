@@ -123,11 +123,6 @@ def test_zero3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_compiler(torch.device("cpu"))
 
 
-def test_a_model_without_common_layers_is_named() -> None:
-    with pytest.raises(UserError, match="has no layers that can be compiled"):
-        compile_layers(torch.nn.Linear(2, 2))
-
-
 @pytest.mark.parametrize("kind", ["llama", "mamba"])
 @torch.no_grad()
 def test_the_last_logits_are_those_of_the_last_positions(kind: str) -> None:

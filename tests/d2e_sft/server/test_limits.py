@@ -186,11 +186,6 @@ def test_only_pages_and_names_of_this_server_or_allowed_ones_may_ask(kind: str) 
             assert (sent[0]["type"], sent[0].get("status", 403)) == (expected, 403), (options, given)
 
 
-@pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    return LoadedModel(tiny_model("llama", seed=4).eval(), tiny_tokenizer())
-
-
 def prompt(**options: Any) -> Prompt:
     decoding = DecodingConfig(**{"alpha": 0.5, "max_new_tokens": 4, **options})
     alpha = decoding.alpha if decoding.decoder == "d2e" else None
@@ -352,10 +347,7 @@ def test_the_example_is_a_command_in_the_words_of_training(name: str, fmt: Forma
     assert options.system_of(load_prompt_set(name), fmt) == load_prompt_set(name).zero_shot[fmt].system
     assert asked["context"] not in user["content"]
     assert "secret" not in command
-
-
-def test_no_example_is_shown_of_a_model_whose_wording_is_unknown() -> None:
-    assert example_request("m", ServeOptions(), "http://127.0.0.1:8000/v1") == ""
+    assert example_request("m", ServeOptions(), "http://127.0.0.1:8000/v1") == "", "the wording is unknown"
 
 
 @pytest.mark.parametrize(

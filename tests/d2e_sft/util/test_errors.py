@@ -10,7 +10,7 @@ import pytest
 from d2e_sft.data.sample import write_samples
 from d2e_sft.util.answers import asked_for
 from d2e_sft.util.errors import path_error, shortened
-from d2e_sft.util.files import replacing_folder, write_whole
+from d2e_sft.util.files import write_whole
 from d2e_sft.util.secrets import names_a_secret, public_address, without_secrets
 from tests.command import refusal_of
 from tests.factories import write_recipe
@@ -55,21 +55,13 @@ test_message = messages_of(
 )
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENOTEMPTY])
 def test_what_the_system_refuses_names_path_and_remedy(tmp_path: Path, number: int) -> None:
     path = world(tmp_path) / "folder" / "out.json"
     error = path_error(OSError(number, os.strerror(number), str(path)))
     assert error is not None
-    assert error.message.startswith(str(path if number in (errno.EROFS, errno.EIO, errno.EMFILE) else path.parent))
+    assert error.message.startswith(str(path.parent if number in (errno.EACCES, errno.EPERM) else path))
     assert error.remedy
-
-
-def test_two_that_write_one_folder(tmp_path: Path) -> None:
-    target = tmp_path / "export"
-    with pytest.raises(OSError, match="not empty") as error, replacing_folder(target):
-        write_whole(target / "other", "another process was quicker")
-    message = str(path_error(error.value))
-    assert message.startswith(f"{target}: is a folder with content, perhaps written by another process just now")
 
 
 @pytest.mark.parametrize(
@@ -80,23 +72,15 @@ def test_a_recipe_with_nul_in_a_path(tmp_path: Path, key: str) -> None:
     assert f"{key}: got 'a\\x00b'; expected text without the character NUL" in refusal_of("train", recipe)
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("not one"), RuntimeError("nor this"), OSError("model x: no such repository")]
-)
-def test_other_errors_stay_as_they_are(error: Exception) -> None:
-    assert path_error(error) is None
-
-
-def test_nul_in_other_files() -> None:
+def test_paths_that_python_refuses_are_explained_and_other_errors_stay_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="null") as error:
         Path("a\0b").stat()
     assert "NUL" in str(path_error(error.value))
-
-
-def test_bytes_in_the_name_of_a_file_that_are_not_utf8(tmp_path: Path) -> None:
-    with pytest.raises(UnicodeEncodeError) as error:
+    with pytest.raises(UnicodeEncodeError) as encoding:
         write_whole(tmp_path / "list", "a file \udcff.jsonl")
-    assert "'a file \\udcff': not UTF-8" in str(path_error(error.value))
+    assert "'a file \\udcff': not UTF-8" in str(path_error(encoding.value))
+    for other in (ValueError("not one"), RuntimeError("nor this"), OSError("model x: no such repository")):
+        assert path_error(other) is None
 
 
 def test_values_of_any_kind_are_shown_and_long_ones_cut() -> None:

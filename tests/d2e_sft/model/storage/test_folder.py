@@ -15,7 +15,7 @@ from d2e_sft.config.recipe import recipe_of
 from d2e_sft.model.loading import load_config, load_model, load_tokenizer
 from d2e_sft.model.storage import hub
 from d2e_sft.model.storage.builtin import BUILTIN
-from d2e_sft.model.storage.folder import check_model_files, model_identity
+from d2e_sft.model.storage.folder import model_identity
 from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError
 from tests.command import call, output_of
@@ -55,10 +55,6 @@ def flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-2] ^= 1
     file.write_bytes(content)
-
-
-def edit(file: Path, **changes: Any) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 @pytest.mark.parametrize("folder", ["whole", "adapter", "whole/checkpoint-2", "adapter/checkpoint-2"])
@@ -107,64 +103,6 @@ def test_an_adapter_whose_base_has_changed_is_refused(world: Path, own_base: Pat
     assert not (world / "out").exists()
 
 
-def _without(file: Path, kept: Callable[[str], bool]) -> None:
-    save_file({key: one for key, one in load_file(file).items() if kept(key)}, file, metadata={"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    ("harm", "said"),
-    [
-        (
-            lambda f: _without(f / "model.safetensors", lambda key: "layers.1.mlp" not in key),
-            "3 missing .*layers.1.mlp",
-        ),
-        (lambda f: edit(f / "config.json", num_hidden_layers=3), "missing .*layers.2"),
-        (lambda f: edit(f / "config.json", num_hidden_layers=1), "unexpected .*layers.1"),
-        (lambda f: edit(f / "config.json", intermediate_size=64), "6 of another shape .*mlp"),
-    ],
-    ids=["tensors removed", "a layer more", "a layer fewer", "another width"],
-)
-def test_weights_of_another_architecture_are_named(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
-    folder = save_tiny_model(tmp_path / "model")
-    harm(folder)
-    with pytest.raises(UserError, match=said):
-        load_model(str(folder))
-
-
-@pytest.mark.parametrize(
-    "named", ["../other/model.safetensors", "/etc/model.safetensors", "pytorch_model.bin", "model.pt", ""]
-)
-def test_an_index_names_only_safetensors_of_its_folder(tmp_path: Path, named: str) -> None:
-    folder = save_tiny_model(tmp_path / "model")
-    save_tiny_model(tmp_path / "other")
-    keys = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(keys, named)}))
-    with pytest.raises(UserError, match="expected names of safetensors files in the same folder"):
-        load_model(str(folder))
-
-
-def test_a_pickled_adapter_is_refused_even_beside_other_safetensors(tmp_path: Path) -> None:
-    base = save_tiny_model(tmp_path / "model")
-    folder = tmp_path / "adapter"
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
-    (folder / "adapter_model.bin").write_bytes(b"a pickle")
-    (folder / "model.safetensors").write_bytes((base / "model.safetensors").read_bytes())
-    with pytest.raises(UserError, match="weights as a pickle"):
-        check_model_files(folder)
-
-
-@pytest.mark.parametrize("length", [1, 2])
-def test_adapters_do_not_name_each_other(tmp_path: Path, length: int) -> None:
-    folders = [tmp_path / str(number) for number in range(length)]
-    for folder, base in zip(folders, [*folders[1:], folders[0]], strict=True):
-        folder.mkdir()
-        (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
-    with pytest.raises(UserError, match="leads back to the adapter"):
-        load_model(str(folders[0]))
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
     """Sets the address of the Hub, which this process has not asked yet, and an empty cache."""
@@ -203,12 +141,6 @@ def test_without_a_network_the_cache_is_read_and_the_processes_that_are_started_
     assert load_tokenizer("me/tiny")[1] is False
     assert capsys.readouterr().err.count("does not answer") == 1
     assert os.environ["HF_HUB_OFFLINE"] == "1"
-
-
-def test_a_recipe_in_the_place_of_a_model_is_told_its_base() -> None:
-    for name in ("smollm2-135m-mini", "smollm2-135m-mini/d2e"):
-        with pytest.raises(UserError, match=r"is a recipe, not a model\n.*its base, builtin:smollm2-135m-instruct"):
-            find_model(name)
 
 
 def save(folder: Path, weights: bytes, **others: str) -> str:

@@ -1,13 +1,11 @@
 """Pages escape what they show, refuse a name that nobody gave them, and carry the style sheet."""
 
-import re
 from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html import pages
 from d2e_sft.util.html.figures import inline_svg, legend_name, styled
 from d2e_sft.util.html.pages import render_page
 
@@ -18,14 +16,6 @@ def test_what_a_template_shows_is_escaped_and_must_be_given(tmp_path: Path) -> N
     assert render_page(template, text="a < b & c") == "<p>a &lt; b &amp; c</p>"
     with pytest.raises(UndefinedError, match="text"):
         render_page(template)
-
-
-def test_a_page_that_extends_the_base_has_the_style_sheet(tmp_path: Path) -> None:
-    template = tmp_path / "page.html"
-    template.write_text('{% extends "base.html" %}{% block title %}A title{% endblock %}')
-    page = render_page(template)
-    assert "<title>A title</title>" in page
-    assert (Path(pages.__file__).with_name("style.css")).read_text(encoding="utf-8").strip() in page
 
 
 @styled
@@ -43,9 +33,3 @@ def test_a_figure_is_an_svg_element_that_says_what_it_shows() -> None:
     assert markup.rstrip().endswith("</svg>")
     assert "<metadata>" not in markup
     assert "_private" in markup, "a name that begins with _ has its place in the legend"
-
-
-def test_two_figures_on_one_page_share_no_ids() -> None:
-    first, second = (set(re.findall(r' id="([^"]+)"', _markup(name))) for name in ("one", "two"))
-    assert first
-    assert not first & second
