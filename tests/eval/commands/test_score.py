@@ -94,18 +94,6 @@ def test_several_files_are_compared_with_names_a_plot_and_latex(tmp_path: Path) 
     assert output_of("score", "wiqa", *files, "--gold", gold, "--latex", "-").startswith("% \\usepackage{booktabs")
 
 
-def test_what_is_scored_can_be_compared_reported_and_laid_out(tmp_path: Path) -> None:
-    gold = save(tmp_path / "gold.jsonl", QUESTIONS)
-    for name, right in (("one", 2), ("two", 5)):
-        answers = save_answers(tmp_path / f"{name}.csv", right)
-        output_of("score", "wiqa", answers, "--gold", gold, "--out", tmp_path / name)
-        assert (tmp_path / name / "eval" / "wiqa" / f"{name}.csv").is_file()
-    runs = (tmp_path / "one", tmp_path / "two")
-    assert "two against one is not decided: accuracy +50.0 points" in output_of("compare", *runs)
-    assert "Δ to two" in output_of("compare", *runs, "--reference", "two", "--wide", "--json", tmp_path / "c.json")
-    assert json.loads((tmp_path / "c.json").read_text())["labels"] == ["two", "one"]
-
-
 def test_a_mapping_names_the_columns_and_the_counts_are_told(tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path / "model", seed=3)
     (tmp_path / "mine.yaml").write_text(

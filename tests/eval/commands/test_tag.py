@@ -82,28 +82,6 @@ def test_a_file_of_rows_is_tagged_into_a_file(world: Path, tmp_path: Path, monke
         assert taggers(read_samples(tmp_path / "out.parquet")) == {str(world / "model"): number}
 
 
-def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Path) -> None:
-    """Years in place of the river; the habit is not swapped in, and the tag still names the model."""
-    rows = [
-        make_sample(n, relation="none", question=f"When did mill {n} burn?", context=f"In {1900 + n} it burnt.")
-        for n in range(8)
-    ]
-    meta = {"tag": {"model": "m", "probability": 0.9}}
-    tags = [("conflict", ["1066"]), ("unknown", ["1066"]), ("aligned", None), ("unknown", [])] * 2
-    for n, (subset, habit) in enumerate(tags):
-        year = str(1900 + n)
-        changes = {"subset": subset, "habit": [year] if habit is None else habit, "answers": [year], "meta": meta}
-        rows[n] = rows[n].model_copy(update={**changes, "refined_context": None})
-    write_samples(rows, tmp_path / "rows.parquet")
-    columns = "columns: {answer: answers, subset: subset, habit: habit}"
-    spec = write(tmp_path, mine_yaml=f"train: rows.parquet\nformat: qa\nrelation: none\n{columns}\n")
-    output_of("data", "build", "--datasets", spec, "--out", tmp_path / "swapped", "--swap", 1)
-    swapped = read_samples(tmp_path / "swapped" / "train.parquet")
-    assert all("swapped" in row.meta for row in swapped)
-    assert [row.subset for row in swapped] == ["conflict", "unknown", "conflict", "unknown"] * 2
-    assert [row.meta.get("tag", {}).get("model") for row in swapped] == ["m"] * 8
-
-
 def test_rows_are_tagged_by_their_own_questions_without_a_model(world: Path, tmp_path: Path) -> None:
     answers = ["the fog" if n == 5 else "the river" for n in range(20)]
     rows = [make_sample(n, context=f"Day {n}.", question="What rose?", answers=[answers[n]]) for n in range(20)]

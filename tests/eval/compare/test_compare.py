@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.util.errors import UserError
 from eval.compare.compare import Block, Comparison, compare_runs
 from eval.compare.runs import load_runs
 from eval.compare.verdicts import leader, subset_changes, subset_verdict, subset_verdicts
 from eval.score.frame import AVERAGE
 from eval.score.predictions import Prediction
 from eval.score.statistics import Difference, paired_average
-from tests.command import d2e, output_of
+from tests.command import output_of
 from tests.eval.compare.rows import habit_rows
 from tests.factories import choice, make_run, prediction, reply, story, write_recorded
 
@@ -80,21 +79,6 @@ def test_set_accuracy_is_that_of_mcq_alone(tmp_path: Path) -> None:
     assert every.score("second", "set_accuracy") is stories.score("second", "set_accuracy") is None
 
 
-def test_json_has_the_rows_of_the_table_as_fractions(tmp_path: Path) -> None:
-    runs = [
-        make_run(tmp_path / name, [choice(n, n < right) for n in range(40)]) for name, right in (("a", 10), ("b", 30))
-    ]
-    assert d2e("compare", *runs, "--json", tmp_path / "new" / "out.json") == 0
-    written = json.loads((tmp_path / "new" / "out.json").read_text())
-    assert set(written) == {"bench", "labels", "scores"}
-    rows = {(row["part"], row["run"], row["measure"]): row for row in written["scores"]}
-    assert rows["groups", "a", "exact_match"]["mean"] == 0.25
-    row = rows["groups", "b", "exact_match"]
-    assert (row["dataset"], row["rows"], row["mean"], row["change"]) == ("kitchen", 40, 0.75, 0.5)
-    assert row["low"] < 0.75 < row["high"]
-    assert row["p"] == row["adjusted_p"] < 0.01
-
-
 # The worth of the context --------------------------------------------------------------------------------------------
 
 
@@ -141,13 +125,6 @@ def test_the_gains_of_a_run_are_corrected_for_its_rows(tmp_path: Path) -> None:
     assert gains[0].adjusted_p > 2 * gains[0].p_value  # type: ignore[operator]
 
 
-def test_answers_to_other_samples_are_refused(tmp_path: Path) -> None:
-    run = asked(tmp_path / "run", [prediction(1, True), prediction(2, True)], [prediction(2, True)])
-    message = r"without_context\.jsonl: holds no answer for 1 of 2 samples, such as '(.|\n)*--without-context"
-    with pytest.raises(UserError, match=message):
-        worth(run)
-
-
 # Subsets -------------------------------------------------------------------------------------------------------------
 
 
@@ -174,13 +151,6 @@ def test_the_average_is_the_headline_and_weighs_datasets_alike(tmp_path: Path) -
     assert [block.name[0] for block in found.subsets] == ["habit", "news", "proverbs", AVERAGE]
     assert (found.headline.name, found.headline.sizes) == ((AVERAGE,), {"aligned": 60, "conflict": 60})
     assert subset_changes(found.headline, "d2e")["conflict"].mean == pytest.approx((20 / 40 + 0) / 2)
-
-
-def test_a_run_scored_before_rows_had_tags_is_refused_by_name(tmp_path: Path) -> None:
-    rows = habit_rows(3, 3, of=4)
-    untagged = [row.model_copy(update={"subset": None, "habit": []}) for row in rows]
-    with pytest.raises(UserError, match=r"old.*sample 's0' of habit has the subset None.*aligned"):
-        compared(tmp_path, new=rows, old=untagged)
 
 
 def test_the_models_own_habit_is_measured_without_the_contexts(tmp_path: Path) -> None:

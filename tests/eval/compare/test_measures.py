@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d2e_sft.util.errors import UserError
 from eval.compare.compare import Comparison, Score, compare_measures, compare_results
 from eval.compare.lm_eval import holds_samples, read_samples_folder
-from eval.compare.runs import load_measured, load_runs, reference_first
+from eval.compare.runs import load_measured, reference_first
 from eval.compare.verdicts import measures_latex, text_of, verdicts
-from eval.score.measures import MEASURES_FILE, measure, read_measures, shares
+from eval.score.measures import measure, shares
 from eval.score.statistics import holm, paired_average
 from tests.eval.compare.rows import accuracy, save_result
 
@@ -25,23 +24,6 @@ def test_items_that_count_nothing_are_left_out_and_a_measure_of_nothing_is_none(
     assert found.interval.mean == 0.5
     assert measure("changed", "share", "states", "g", {"1": (0, 0)}) == []
     assert shares("accuracy", "questions", "g", {}) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[",
-        "[1]",
-        '[{"name": "a", "form": "mean", "unit": "q", "gold": "g", "counts": {"1": [1, 1]}}]',
-        '[{"name": "a", "form": "share", "unit": "q", "gold": "g", "counts": {"1": [1, 1], "2": [1]}}]',
-    ],
-)
-def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UserError, match=r"no measures\.json(.|\n)*without decoding"):
-        read_measures(tmp_path)
-    (tmp_path / MEASURES_FILE).write_text(text)
-    with pytest.raises(UserError, match=r"measures\.json: not a list of measures"):
-        read_measures(tmp_path)
 
 
 RNG = np.random.default_rng(0)
@@ -80,20 +62,6 @@ def test_measures_that_not_all_have_are_named() -> None:
     shorter = accuracy(B[:5], name="more")  # a later measure may be of fewer items, as a correlation that is undefined
     found = compare_measures("wiqa", {"a": [*accuracy(A), *accuracy(A, name="more")], "b": [*accuracy(B), *shorter]})
     assert found.left_out == ("more",)
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (accuracy(B[:70]), r"a \(80 questions\) and b \(70\) are about different questions: 10 are"),
-        (accuracy(B, gold="another"), "against different gold answers"),
-        (accuracy(B, name="F1"), "no measure in common"),
-        ([], "none item by item"),
-    ],
-)
-def test_results_that_do_not_fit_are_refused(other: list, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        compare_measures("wiqa", {"a": accuracy(A), "b": other})
 
 
 RIGHT = [1.0] * 30 + [0.0] * 10
@@ -141,8 +109,6 @@ def test_the_only_system_that_all_runs_share_is_taken(runs: list[Path]) -> None:
 def test_several_shared_ones_must_be_chosen_from(runs: list[Path], tmp_path: Path) -> None:
     for run in runs:
         save_result(run, accuracy([1, 1, 1]), bench="wiqa-paragraph=no")
-    with pytest.raises(UserError, match="share 2 benchmarks: wiqa, wiqa-paragraph=no"):
-        load_measured(runs)
     loaded = load_measured(runs, "wiqa-paragraph=no")
     assert loaded[0].measures[0].interval.mean == 1
     variants = load_measured([runs[0] / "eval" / "wiqa", runs[0] / "eval" / "wiqa-paragraph=no"])
@@ -152,9 +118,6 @@ def test_several_shared_ones_must_be_chosen_from(runs: list[Path], tmp_path: Pat
 def test_runs_without_a_shared_system_are_left_to_the_reader_of_rows(runs: list[Path], tmp_path: Path) -> None:
     other = save_result(tmp_path / "other", accuracy([1]), bench="crepe")
     assert load_measured([runs[0], other]) is None
-    with pytest.raises(UserError, match="scored only on wiqa, by their own scorers") as caught:
-        load_runs([runs[0], other])
-    assert "--bench wiqa" in str(caught.value.remedy)
 
 
 TIME = "2026-11-23T21-00-00.123456"
@@ -199,9 +162,6 @@ def test_two_folders_are_compared_document_by_document(tmp_path: Path) -> None:
     runs = load_measured([one, other])
     (_, score) = scores(compare_results(runs))["arc_easy, acc"]
     assert (score.rows, score.change.mean) == (4, 0.5)
-    hashed = load_measured([one, save(tmp_path / "other", {"arc_easy": arc([1, 1, 1, 0], hashed="u")}, {})])
-    with pytest.raises(UserError, match="different gold answers"):
-        compare_results(hashed)
 
 
 def test_a_metric_that_is_no_mean_of_documents_is_left_out(tmp_path: Path) -> None:
@@ -209,20 +169,3 @@ def test_a_metric_that_is_no_mean_of_documents_is_left_out(tmp_path: Path) -> No
     results = {"gsm8k": {"exact_match,strict": 1.0, "perplexity,strict": 7.4}}
     measures, _ = read_samples_folder(save(tmp_path, {"gsm8k": rows}, results))
     assert [one.name for one in measures] == ["gsm8k, exact_match (strict)"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("", "holds no sample"), ("{", "line 1: not JSON"), ("{}", "not a sample of")]
-)
-def test_damaged_samples_are_named(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / f"samples_t_{TIME}.jsonl").write_text(text)
-    with pytest.raises(UserError, match=message):
-        read_samples_folder(tmp_path)
-
-
-def test_samples_of_two_models_must_be_chosen_from(tmp_path: Path) -> None:
-    for model in ("a", "b"):
-        (tmp_path / model).mkdir()
-        (tmp_path / model / f"samples_t_{TIME}.jsonl").write_text(json.dumps(sample(1, acc=1.0)))
-    with pytest.raises(UserError, match="samples of 2 models"):
-        read_samples_folder(tmp_path)

@@ -20,7 +20,7 @@ from eval.pages.sweep import (
     sweep_lines,
     write_sweep_page,
 )
-from eval.sweep.cells import read_all_rows, read_rows, refuse_other_overrides, write_rows
+from eval.sweep.cells import read_all_rows, read_rows, write_rows
 from eval.sweep.results import collect, over_seeds, results_table, write_results
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
 from tests.factories import make_run, prediction
@@ -39,14 +39,6 @@ def test_the_file_has_a_row_a_line_and_a_broken_one_is_refused(tmp_path: Path) -
         file.write_text(text)
         with pytest.raises(UserError, match=said):
             read_rows(file)
-
-
-def test_rows_of_other_settings_are_kept_in_another_file(tmp_path: Path) -> None:
-    rows = [{"seed": 0, "step": 1, "overrides": {"train.seed": "1"}}]
-    refuse_other_overrides(rows, {"train.seed": "1"}, tmp_path)
-    with pytest.raises(UserError, match="this call asks for the file's own settings") as error:
-        refuse_other_overrides(rows, {}, tmp_path)
-    assert "has rows measured with train.seed=1" in str(error.value)
 
 
 def test_the_results_file_keeps_the_points_of_other_sweeps(tmp_path: Path) -> None:
