@@ -140,12 +140,11 @@ def _tagging(tags: Mapping[str, Any] | None) -> str:
     """Return the call of `d2e data tag` that the rows' tags come from; empty without tags."""
     if tags is None:
         return ""
-    if "model" not in tags:
-        return shlex.join(["d2e", "data", "tag", "OUT", "--by", tags["by"], "--threshold", f"{tags['threshold']:g}",
-                           "--out", "TAGGED"])  # fmt: skip
-    options = {"--threshold": f"{tags['threshold']:g}", "--shots": tags["shots"], "--prompt-set": tags["prompt_set"]}
-    words = [str(word) for option in options.items() for word in option]
-    return shlex.join(["d2e", "data", "tag", "OUT", "--model", tags["model"], *words, "--out", "TAGGED"])
+    threshold = f"{tags['threshold']:g}"
+    options = {"--model": tags.get("model"), "--by": tags.get("by"), "--threshold": threshold}
+    options |= {"--shots": tags.get("shots"), "--prompt-set": tags.get("prompt_set"), "--out": "TAGGED"}
+    words = [str(word) for option in options.items() if option[1] is not None for word in option]
+    return shlex.join(["d2e", "data", "tag", "OUT", *words])
 
 
 def _cell(text: str) -> str:

@@ -3,14 +3,12 @@
 from data_builders.boxes.source import BOXES
 from data_builders.habit.source import HABIT
 from data_builders.raw.source import Source
-from data_builders.sources.conflict.confiqa import CONFIQA
 from data_builders.sources.conflict.cpi_facts import CPI_FACTS
 from data_builders.sources.conflict.faitheval import FAITHEVAL, FAITHEVAL_INCONSISTENT, FAITHEVAL_UNANSWERABLE
-from data_builders.sources.conflict.faithfulness_qa import FAITHFULNESS_QA
 from data_builders.sources.conflict.kre_squad import KRE_SQUAD
 from data_builders.sources.conflict.matres import MATRES
 from data_builders.sources.conflict.memotrap import MEMOTRAP
-from data_builders.sources.conflict.nq_swap import NQ_SWAP
+from data_builders.sources.conflict.pairs import CONFIQA, FAITHFULNESS_QA, NQ_SWAP
 from data_builders.sources.conflict.revised import REVISED
 from data_builders.sources.conflict.torque import TORQUE
 from data_builders.sources.ood import ALPHANLI, SOCIALIQA, STORYCLOZE

@@ -1,7 +1,7 @@
 """What sources share: models of raw rows, and forms of raw files, which turn rows into drafts of samples."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from d2e_sft.data.sample import Subset
 from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, Row, clean
@@ -117,27 +116,3 @@ def derived_table(raw: RawInput, *keys: str) -> Any:
         with suppress(KeyError, TypeError):
             return reduce(getitem, keys, row.fields)
     raise UserError(f"{raw.path}: expected a JSON object with {' → '.join(keys)}", remedy="get the table again")
-
-
-# Rows with two passages: the published one, and one in which the answer was exchanged for another.
-
-Passage = tuple[str, Collection[str]]  # a text, and the accepted answers that it gives
-
-
-class PairOptions(SourceOptions):
-    """Options of changed passages; `aligned` also reads the published passage of each, with its own answer."""
-
-    aligned: bool = False
-
-
-def passages(
-    row: RawRow, name: str, published: Passage, changed: Passage, *, aligned: bool = True, **parts: Any
-) -> Iterator[Draft]:
-    """Yield the `aligned` draft of a row, if it is wanted, and its `conflict` draft.
-
-    The habit of both is the published answer. `name` begins their ids; `parts` are further parts of both.
-    """
-    variants: dict[Subset, Passage] = {"aligned": published} if aligned else {}
-    for subset, (context, answers) in {**variants, "conflict": changed}.items():
-        fields = {"context": context, "answers": dict.fromkeys(answers), "habit": dict.fromkeys(published[1])}
-        yield row.draft(id=f"{name}-{subset}", relation="factual", subset=subset, **fields, **parts)

@@ -267,7 +267,7 @@ def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: P
     server.reply = _reply
     output_of(
         "data",
-        *("build", "--suite", "piper-10k", "--size", "20", "--allow-shortfall", "--raw", str(raw)),
+        *("build", "--suite", "piper-10k", "--size", "8", "--allow-shortfall", "--raw", str(raw)),
         *("--out", str(tmp_path / "out"), "--judge", "openai", "--judge-model", "m", "--judge-url", server.url),
         *("--judge-jobs", "quality"),
     )
@@ -275,7 +275,7 @@ def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: P
     assert len(server.requests) == sum(entry["judged"] for entry in mixture.values())
     tracie = mixture["tracie"]
     assert tracie["candidates"] == 12
-    assert tracie["drawn"] == tracie["verdicts"]["supported"]
+    assert 0 < tracie["drawn"] == tracie["verdicts"]["supported"] < 11, "eleven are supported"
 
 
 def test_a_killed_build_resumes_and_pays_for_nothing_twice(raw: Path, tmp_path: Path, server: JudgeServer) -> None:

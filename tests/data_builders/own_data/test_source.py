@@ -7,6 +7,7 @@ from typing import Any
 import datasets
 import pandas as pd
 import pytest
+import yaml
 
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import read_samples
@@ -18,7 +19,7 @@ from tests.chat_samples import TURNS
 from tests.command import output_of
 from tests.data_builders.own_rows import QA, QA_ROWS, error_of, rows_of, write
 
-CHOICE = "format: scq\nrelation: temporal\n"
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def test_columns_have_the_names_of_the_parts_or_are_mapped(tmp_path: Path) -> None:
@@ -58,78 +59,16 @@ def test_each_kind_of_file_gives_the_same_samples(tmp_path: Path, ending: str) -
     ]
 
 
-def test_nli_labels_are_mapped_as_text_whatever_yaml_makes_of_them(tmp_path: Path) -> None:
-    spec = write(
-        tmp_path,
-        mine_yaml="train: mine.jsonl\nformat: nli\nrelation: causal\n"
-        "labels: {yes: positive, no: negative, 1: positive}\n",
-        mine_jsonl="".join(
-            json.dumps({"context": "It rained.", "question": f"It was wet {label}.", "answer": label}) + "\n"
-            for label in ("yes", "no", 1, "positive")
-        ),
-    )
-    assert [row.answers for row in rows_of(spec)] == [["positive"], ["negative"], ["positive"], ["positive"]]
-
-
-@pytest.mark.parametrize(
-    ("answer_as", "answer"),
-    [("text", "he fell"), ("letter", "b"), ("letter", "(B)"), ("from-0", "1"), ("from-1", "2")],
-)
-@pytest.mark.parametrize(
-    ("columns", "header", "options"),
-    [
-        ("", "options", "he rose | he fell"),
-        ("columns: {options: [a, b]}\n", "a,b", "he rose,he fell"),
-        ("columns: {options: [a, b, c]}\n", "a,b,c", "he rose,he fell,"),
-    ],
-)
-def test_the_right_option_is_named_by_text_letter_or_number(
-    tmp_path: Path, answer_as: str, answer: str, columns: str, header: str, options: str
-) -> None:
-    spec = "train: mine.csv\n" + CHOICE + f"answer_as: {answer_as}\n" + columns
-    rows = f"context,question,{header},answer\nIt was icy.,What came next?,{options},{answer}\n"
-    (row,) = rows_of(write(tmp_path, mine_yaml=spec, mine_csv=rows))
-    assert (row.options, row.answers) == (["he rose", "he fell"], ["he fell"])
-
-
-def test_several_answers_stand_in_a_list_or_between_separators(tmp_path: Path) -> None:
-    base = {"context": "It was icy.", "question": "What came next?"}
-    options = ["he fell", "he cried", "he flew"]
-    several = "train: mine.jsonl\nformat: mcq\nrelation: temporal\n"
-    lists = write(
-        tmp_path / "a", mine_yaml=several, mine_jsonl=json.dumps(base | {"options": options, "answer": options[:2]})
-    )
-    cells = write(
-        tmp_path / "b",
-        mine_yaml=several.replace("jsonl", "csv") + 'separator: ";"\n',
-        mine_csv="context,question,options,answer\n"
-        f"It was icy.,What came next?,{';'.join(options)},he fell; he cried\n",
-    )
-    for spec in (lists, cells):
-        (row,) = rows_of(spec)
-        assert (row.options, row.answers) == (options, ["he fell", "he cried"])
-
-
-@pytest.mark.parametrize(("extra", "answers"), [("", ["a | b"]), ('separator: "|"\n', ["a", "b"])])
-def test_a_free_answer_is_divided_by_a_given_separator(tmp_path: Path, extra: str, answers: list[str]) -> None:
-    rows = "context,question,answer\nIt is a or b.,What is it?,a | b\n"
-    (row,) = rows_of(write(tmp_path, mine_yaml=QA + extra, mine_csv=rows))
-    assert row.answers == answers
-
-
-def test_relation_id_and_refined_context_are_read_from_columns(tmp_path: Path) -> None:
-    rows = (
-        "id,context,question,answer,relation,refined_context\n"
-        "x,Ann ran. Bo slept.,Who ran?,Ann,temporal,Ann ran.\n"
-        "y,Ann ran. Bo slept.,Who slept?,Bo,causal,\n"
-        "z,Ann ran. Bo slept.,Who rested?,Bo,,Bo slept.\n"
-    )
-    found = rows_of(write(tmp_path, mine_yaml=QA.replace("relation: causal\n", ""), mine_csv=rows))
-    assert [(row.id, row.relation, row.refined_context) for row in found] == [
-        ("x", "temporal", "Ann ran."),
-        ("y", "causal", "Bo slept."),
-        ("z", "none", "Bo slept."),
+@pytest.mark.parametrize("case", CASES, ids=[case["what"] for case in CASES])
+def test_columns_become_the_parts_of_samples(tmp_path: Path, case: dict[str, Any]) -> None:
+    name = case["spec"]["train"].replace(".", "_")
+    text = case["file"].replace("TURNS", json.dumps(TURNS))
+    rows = rows_of(write(tmp_path, mine_yaml=yaml.safe_dump(case["spec"]), **{name: text}))
+    found = [
+        {part: getattr(row, part, row.meta.get(part)) for part in expected}
+        for row, expected in zip(rows, case["rows"], strict=True)
     ]
+    assert found == case["rows"]
 
 
 def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: Path) -> None:
@@ -224,10 +163,6 @@ def test_weights_draw_in_proportion_and_repeat_nothing(tmp_path: Path) -> None:
     assert (step["name"], step["rows_in"], step["rows_out"]) == ("mixture weight", 40, 3)
 
 
-SCQ = "train: mine.csv\nformat: scq\nrelation: causal\n"
-TAGS = "columns: {subset: kind, habit: guess}\n"
-
-
 def test_another_delimiter_is_asked_for_and_then_read(tmp_path: Path) -> None:
     rows = QA_ROWS.replace('"', "").replace(",", ";").replace("fell;", "fell,")
     quoted = "\n".join(";".join(f'"{cell}"' for cell in line.split(";")) for line in rows.splitlines())
@@ -241,7 +176,11 @@ def test_bad_rows_are_put_aside_with_their_place(tmp_path: Path) -> None:
     spec = write(tmp_path, mine_yaml=QA, mine_csv="context,question,answer\n,Why?,so\n")
     with pytest.raises(UserError, match=r"none of its rows is usable(.|\n)*without --skip-bad"):
         rows_of(spec, skip_bad=True)
-    assert len(rows_of(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS + ",Why?,so\n"), skip_bad=True)) == 2
+    described = QA + "test: 0.5\ndev: page.jsonl\n"  # so each split is read alone, train's file twice
+    spec = write(tmp_path, mine_yaml=described, mine_csv=QA_ROWS + ",Why?,so\n", page_jsonl="<html>")
+    with pytest.raises(IncompleteBuildError, match=r"lacks mine dev"):
+        rows_of(spec, skip_bad=True)
+    assert [len(read_samples(tmp_path / f"out/{split}.parquet")) for split in ("train", "test")] == [1, 1]
     (aside,) = [json.loads(line) for line in (tmp_path / "out/bad_rows.jsonl").read_text("utf-8").splitlines()]
     assert (aside["file"], aside["line"], aside["split"]) == ("mine/mine.csv", 4, "train")
     assert aside["error"].startswith("context: got ''")
@@ -255,41 +194,6 @@ def test_a_bad_split_costs_no_other_one_and_its_folder_stays_out_of_the_manifest
     manifest = (tmp_path / "out/manifest.json").read_text("utf-8")
     assert "t.csv, line 4" in manifest
     assert str(tmp_path) not in manifest
-
-
-def test_subset_and_habit_are_read_from_the_columns_that_are_named(tmp_path: Path) -> None:
-    rows = "context,question,options,answer,kind,guess\nA b.,Why?,cat|dog,A,conflict,B\nC d.,Why?,cat|dog,B,,\n"
-    spec = write(tmp_path, mine_yaml=SCQ + TAGS + "answer_as: letter\n", mine_csv=rows)
-    assert [(row.subset, row.habit) for row in rows_of(spec)] == [("conflict", ["dog"]), (None, [])]
-    listed = {"context": "A b.", "question": "Why?", "answer": "a", "kind": "aligned", "guess": ["a", "an a"]}
-    spec = write(tmp_path, mine_yaml=QA.replace("csv", "jsonl") + TAGS, mine_jsonl=json.dumps(listed))
-    assert [(row.subset, row.habit) for row in rows_of(spec)] == [("aligned", ["a", "an a"])]
-    rows = "context,question,answer,subset,habit\nA b.,Why?,a,hard,smoker\n"
-    assert [(row.subset, row.habit) for row in rows_of(write(tmp_path, mine_yaml=QA, mine_csv=rows))] == [(None, [])]
-
-
-@pytest.mark.parametrize(
-    ("columns", "head", "cells", "kept"),
-    [
-        ("choices: wrong", "wrong", "the dam broke| it snowed ||the dam broke", ["the dam broke", "it snowed"]),
-        ("choices: [b, c]", "b,c", "the dam broke,", ["the dam broke"]),
-        ("choices: wrong", "wrong", "", None),
-    ],
-)
-def test_wrong_answers_of_a_column_are_kept_for_swaps(
-    tmp_path: Path, columns: str, head: str, cells: str, kept: list[str] | None
-) -> None:
-    rows = f"context,question,answer,{head}\nIt rained.,Why?,it rained,{cells}\n"
-    [row] = rows_of(write(tmp_path, mine_yaml=f"{QA}columns: {{{columns}}}\n", mine_csv=rows))
-    assert row.meta.get("choices") == kept
-    assert row.options == []
-
-
-def test_a_rejected_answer_is_read_from_the_column_that_is_named(tmp_path: Path) -> None:
-    named = "columns: {rejected: worse}\n"
-    rows = "context,question,options,answer,worse\nA b.,Why?,cat|dog,A,B\nC d.,Why?,cat|dog,B,\n"
-    spec = write(tmp_path, mine_yaml=SCQ + named + "answer_as: letter\n", mine_csv=rows)
-    assert [row.rejected for row in rows_of(spec)] == [["dog"], []]
 
 
 ASKED, SAID = {"role": "user", "content": "How long?"}, {"role": "assistant", "content": "5 days."}

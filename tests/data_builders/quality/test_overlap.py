@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.dataset import SampleSet
 from data_builders.quality.judged import JudgedVerdict, judge_quality, quality_prompts, read_verdict
-from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap, near_pairs
+from data_builders.quality.overlap import exclude_overlap, find_overlap, near_pairs
 from tests.command import call
 from tests.data_builders.own_rows import PASSAGE, own_row
 from tests.tiny import make_sample
@@ -21,87 +20,29 @@ from tests.tiny import make_sample
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
-def _overlap(train: Sequence[EventSample], test: Sequence[EventSample], threshold: float = 0.8) -> Overlap:
-    return find_overlap(train, [SampleSet("bench", list(test))], threshold)
-
-
-def _pairs(overlap: Overlap) -> list[tuple[str, str, str]]:
-    return [(match.key, match.train_id, match.test_id) for match in overlap.exact]
-
-
-def test_a_context_is_equal_whatever_its_case_blanks_and_punctuation() -> None:
-    train = own_row("train", context=PASSAGE)
-    test = own_row("test", context=PASSAGE.upper().replace(",", " -").replace(" ", "  "))
-    assert _pairs(_overlap([train], [test])) == [("context", "own-train-1", "own-test-1")]
-
-
-def test_the_order_of_the_options_does_not_matter_but_the_options_do() -> None:
-    scq = {"format": "scq", "question": "What made the lamp go out?", "answers": ["the wind"]}
-    test = own_row("test", **scq, options=["the wind", "a cat", "no oil"])
-    same = own_row("train", 1, **scq, options=["no oil", "the wind", "a cat"])
-    other = own_row("train", 2, **scq, options=["the wind", "a dog", "no oil"])
-    divided = own_row("train", 3, **scq, options=["the wind", "a", "cat no oil"])
-    assert _pairs(_overlap([same, other, divided], [test])) == [("question", "own-train-1", "own-test-1")]
-
-
-def test_a_template_is_set_aside_and_two_contexts_make_none() -> None:
-    question = "What is the cause of the event in the context?"
-    asked = [own_row("test", n, question=question) for n in range(3)]
-    train = [own_row("train", question=question)]
-    overlap = _overlap(train, asked)
-    assert not overlap.exact
-    assert [(cell.key, cell.set_aside) for cell in overlap.cells] == [("question", 1)]
-    assert _pairs(_overlap(train, asked[:2])) == [("question", "own-train-1", "own-test-0")]
-
-
-def test_short_texts_are_set_aside_unless_the_whole_sample_is_equal() -> None:
-    test = own_row("test", context="It rained.", question="What then?")
-    same_context = own_row("train", 1, context="it rained")
-    same_question = own_row("train", 2, question="What then")
-    both = own_row("train", 3, context="It rained", question="what then?")
-    overlap = _overlap([same_context, same_question, both], [test])
-    assert _pairs(overlap) == [("context", "own-train-3", "own-test-1"), ("question", "own-train-3", "own-test-1")]
-    assert {cell.key: cell.set_aside for cell in overlap.cells} == {"context": 1, "question": 1}
-
-
-def test_rows_that_share_nothing_or_have_no_context_do_not_overlap() -> None:
-    train = [*(own_row("train", n) for n in range(5)), own_row("train", 5, context="")]
-    test = [*(own_row("test", n) for n in range(5)), own_row("test", 5, context="")]
-    overlap = _overlap(train, test, 0.95)
-    assert (overlap.cells, overlap.exact, overlap.near) == ([], [], [])
-
-
-@pytest.mark.parametrize(("ours", "theirs", "found"), CASES["raw rows"])
-def test_rows_of_one_raw_row_are_found_by_id(ours: dict[str, Any], theirs: dict[str, Any], found: bool) -> None:
-    mine = own_row("train", 1).model_copy(update=ours)
-    overlap = _overlap([mine], [own_row("test", 2, **theirs)])
-    assert [match.key for match in overlap.exact] == ["id"] * found
+@pytest.mark.parametrize("case", CASES["overlap"])
+def test_what_is_equal_is_found_or_set_aside_and_nothing_else_is_excluded(case: dict[str, Any]) -> None:
+    train = [own_row("train", n).model_copy(update=changes) for n, changes in enumerate(case["train"])]
+    test = [own_row("test", 100 + n).model_copy(update=changes) for n, changes in enumerate(case["test"])]
+    bench, overlap = [SampleSet("bench", test)], find_overlap(train, [SampleSet("bench", test)])
+    for kind, matches in (("exact", overlap.exact), ("near", overlap.near)):
+        expected = [(key, train[ours].id, test[theirs].id) for key, ours, theirs in case.get(kind, [])]
+        assert [(match.key, match.train_id, match.test_id) for match in matches] == expected
+    assert {cell.key: cell.set_aside for cell in overlap.cells if cell.set_aside} == case.get("aside", {})
+    leaving = {ours for _, ours, _ in [*case.get("exact", []), *case.get("near", [])]}
+    assert exclude_overlap(train, bench) == [row for n, row in enumerate(train) if n not in leaving]
 
 
 def test_a_near_duplicate_is_reported_and_an_exact_one_is_not_a_near_one_too() -> None:
     longer = PASSAGE + " Nobody was hurt."
     train = [own_row("train", 1, context=longer), own_row("train", 2, context=PASSAGE)]
-    overlap = _overlap(train, [own_row("test", context=PASSAGE)], 0.6)
-    assert _pairs(overlap) == [("context", "own-train-2", "own-test-1")]
+    overlap = find_overlap(train, [SampleSet("bench", [own_row("test", context=PASSAGE)])], 0.6)
+    assert [(match.key, match.train_id) for match in overlap.exact] == [("context", "own-train-2")]
     cell = next(cell for cell in overlap.cells if cell.key == "context")
     assert (cell.exact, cell.test_rows, cell.near) == (1, 1, 1)
     (near,) = [match for match in overlap.near if match.key == "context"]
     assert near.train_id == "own-train-1"
     assert near.similarity == pytest.approx(17 / 20)  # 3-grams of 19 and of 22 words
-
-
-def test_exclude_overlap_drops_what_check_finds_and_nothing_else() -> None:
-    test = [own_row("test", 1, context=PASSAGE), own_row("test", 2, context="It rained.")]
-    train = [
-        own_row("train", 1),
-        own_row("train", 2, context=PASSAGE),
-        own_row("train", 3, context="It rained."),
-        own_row("train", 4, question=test[0].question),
-    ]
-    kept = exclude_overlap(train, [SampleSet("bench", test)])
-    assert [sample.id for sample in kept] == ["own-train-1", "own-train-3"]
-    assert _overlap(train, test).rows(_overlap(train, test).exact) == 2
-    assert not _overlap(kept, test).exact
 
 
 def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: Path) -> None:
