@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.judge.judge import Judge, make_judge
+from d2e_sft.judge.judge import Judge, JudgePrompt, make_judge
 from d2e_sft.judge.options import JudgeOptions
 from tests.servers import LocalServer, QuietHandler
 
 KEY = "sk-never-to-be-seen"
+REMINDER = "Begin with echo."
 MakeJudge = Callable[..., Judge]
 
 
@@ -179,3 +180,22 @@ def judge(server: JudgeServer) -> MakeJudge:
         return made
 
     return make
+
+
+# Questions to the server, which repeats what it is asked -------------------------------------------------------------
+
+
+def prompts(count: int) -> list[JudgePrompt]:
+    return [JudgePrompt("Repeat.", f"word {number}", label=f"sample s{number}") for number in range(count)]
+
+
+def read_echo(reply: str) -> str | None:
+    return reply.removeprefix("echo: ") if reply.startswith("echo: ") else None
+
+
+def ask(judge: Judge, asked: list[JudgePrompt]) -> list[str | None]:
+    return judge.ask(asked, read_echo, job="echo", reminder=REMINDER)
+
+
+def words(count: int) -> list[str | None]:
+    return [f"word {number}" for number in range(count)]

@@ -3,14 +3,12 @@
 import ast
 import json
 import os
-import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
 from importlib import metadata
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -28,12 +26,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 # Built on classes of another library: only verbs that need the library import them.
 OF_AN_EXTRA = ("d2e_sft.server.app", "d2e_sft.vllm", "eval.lm_eval")
 
-# In a process that finds no library but those allowed, and is asked for every module.
-_IMPORT_ALL = """
+# A process that finds no library but those allowed.
+_ONLY = """
 import importlib, json, sys
 from importlib.machinery import PathFinder
 
-allowed, modules = json.load(sys.stdin)
+allowed, given = json.load(sys.stdin)
 
 class Finder(PathFinder):
     @classmethod
@@ -41,14 +39,42 @@ class Finder(PathFinder):
         return super().find_spec(name, path, target) if name.split(".")[0] in allowed or name[0] == "_" else None
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
-failed = {}
-for module in modules:
+"""
+_IMPORT_ALL = f"""{_ONLY}
+failed = {{}}
+for module in given:
     try:
         importlib.import_module(module)
     except ImportError as error:
         failed[module] = str(error)
 print(json.dumps(failed))
 """
+_CALL_ALL = f"""{_ONLY}
+from d2e_sft.cli import main
+for words in given:
+    try:
+        main(words)
+    except SystemExit as stop:
+        if stop.code:
+            sys.exit(f"{{words}}: {{stop.code}}")
+print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}} & {{"torch", "transformers", "numpy"}})))
+"""
+
+
+def printed_with(distributions: set[str], script: str, given: object) -> object:
+    """The last line, as JSON, of a script in a process that has these distributions alone."""
+    owners = metadata.packages_distributions()
+    own = [name for name, of in owners.items() if distributions & {canonicalize_name(one) for one in of}]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=json.dumps([[*own, *PACKAGES, *sys.stdlib_module_names], given]),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def closure(requirements: Iterable[str]) -> set[str]:
@@ -88,25 +114,13 @@ def imported(file: Path) -> set[str]:
 
 
 def test_every_module_imports_with_the_core_dependencies_alone() -> None:
-    core = closure(PROJECT["dependencies"])
-    owners = metadata.packages_distributions()
-    of_core = {name for name, of in owners.items() if core & {canonicalize_name(one) for one in of}}
-    allowed = [*of_core, *PACKAGES, *sys.stdlib_module_names]
     wanted = [
         name
         for name, _ in modules()
         if not name.endswith("__main__") and "custom_generate" not in name and not name.startswith(OF_AN_EXTRA)
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", _IMPORT_ALL],
-        input=json.dumps([allowed, wanted]),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     assert len(wanted) > 200
-    assert json.loads(done.stdout.splitlines()[-1]) == {}
+    assert printed_with(closure(PROJECT["dependencies"]), _IMPORT_ALL, wanted) == {}
 
 
 def test_every_library_that_is_imported_is_asked_for_by_the_project_or_an_extra() -> None:
@@ -186,38 +200,15 @@ def test_d2e_finds_its_launchers_recipes_and_builders_away_from_the_clone(instal
     assert "  train: data/mini/train.parquet" in shown
 
 
-# Runs command lines, each given as a line of its standard input, where some packages cannot be imported.
-SCRIPT = """
-import sys
-from importlib.abc import MetaPathFinder
-missing = set(sys.argv[1].split(","))
-class Only(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        if path is None and top in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Only())
-from d2e_sft.cli import main
-for line in sys.stdin.read().splitlines():
-    try:
-        main(line.split("\\t"))
-    except SystemExit as stop:
-        if stop.code:
-            sys.exit(f"{line}: {stop.code}")
-print("imported", *sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "transformers", "numpy"}))
-"""
-
-
 def requirements() -> list[Requirement]:
     lines = (ROOT / "launch" / "requirements-score.txt").read_text().splitlines()
     return [Requirement(line) for line in lines if not line.startswith("#")]
 
 
 def test_the_file_asks_for_what_the_project_asks_for() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    known = {Requirement(text).name: Requirement(text).specifier for text in project["dependencies"]}
+    known = {Requirement(text).name: Requirement(text).specifier for text in PROJECT["dependencies"]}
     assert {item.name: item.specifier for item in requirements()}.items() <= known.items()
-    assert "torch" not in closure(map(str, requirements()))
+    assert not {"torch", "transformers", "datasets", "httpx"} & closure(map(str, requirements()))
 
 
 def test_every_scorer_compare_table_and_report_work_without_torch(tmp_path: Path) -> None:
@@ -238,24 +229,7 @@ def test_every_scorer_compare_table_and_report_work_without_torch(tmp_path: Path
         ["table", *runs, "--format", "latex"],
         ["report", *runs, "--out", str(tmp_path / "r.html")],
     ]  # fmt: skip
-    kept = {"d2e-sft", *closure(map(str, requirements()))}
-    missing = [
-        top
-        for top, owners in packages_distributions().items()
-        if not {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners} & kept
-    ]
-    assert {"torch", "transformers", "datasets", "httpx"} <= set(missing)
-    script = [sys.executable, "-c", SCRIPT, ",".join(missing)]
-    done = subprocess.run(
-        script,
-        input="\n".join("\t".join(call) for call in calls),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1] == "imported numpy"
+    assert printed_with(closure(map(str, requirements())), _CALL_ALL, calls) == ["numpy"]
     assert (tmp_path / "r.html").is_file()
 
 

@@ -116,13 +116,7 @@ def test_overwriting_costs_only_the_run(world: Path, trained: Path, tmp_path: Pa
         assert (run / "model.safetensors").is_file(), "a mistake in the call must not cost the earlier run"
 
 
-def _write_jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 def test_debug_shows_the_traceback(world: Path) -> None:
-    from d2e_sft.util.errors import UserError
-
     with pytest.raises(UserError, match="no such recipe"):
         cli.main(["train", "--debug", "nowhere.yaml"])
 
@@ -131,7 +125,7 @@ def test_skipped_bad_rows_are_kept_and_counted(world: Path, tmp_path: Path) -> N
     rows = [sample.model_dump() for sample in make_samples(9)]
     rows[3]["answers"] = [""]
     data, run = tmp_path / "rows.jsonl", tmp_path / "run"
-    _write_jsonl(data, rows)
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     words = [f"data.train={data}", "data.skip_bad=true", f"train.output_dir={run}", "train.max_steps=1"]
     assert "1 bad rows skipped, kept in" in output_of("train", world / "run.yaml", *words)
     assert json.loads((run / "_bad_rows.jsonl").read_text())["line"] == 4

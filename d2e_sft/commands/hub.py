@@ -70,7 +70,7 @@ def push(run: Path, name: str, private: bool, revision: str | None, dry_run: boo
     Example: d2e push runs/d2e-mini my-account/d2e-mini --merge
     """
     from d2e_sft.hub.export import ExportOptions
-    from d2e_sft.hub.push import push as send
+    from d2e_sft.hub.export import push as send
 
     sent = send(run, name, private=private, revision=revision, dry_run=dry_run, options=ExportOptions(**options))
     width = max(len(f"{size:,}") for size in sent.sizes.values())

@@ -37,7 +37,7 @@ _TRAINING = (
 
 def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
     """Return the command lines of the quickstart for a run folder; `seed` is another one than that of the docs."""
-    from d2e_sft.model.storage.builtin import BUILTIN
+    from d2e_sft.model.storage.folder import BUILTIN
 
     drawn, trained = ([], []) if seed is None else (["--seed", str(seed)], [f"train.seed={seed}"])
     bench, base = str(folder / "habit"), str(folder / "base")

@@ -1,6 +1,7 @@
-"""A run as a self-contained folder: weights copied, cast or merged, with card, recipe and scores.
+"""A run as a self-contained folder, which a push makes a model repository of the Hub.
 
-Its only path of this machine is an adapter's base that was a local folder.
+Weights are copied, cast or merged; card, recipe and scores are with them. The folder's only path of this machine is an
+adapter's base that was a local folder.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +23,16 @@ from d2e_sft import __version__
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
-from d2e_sft.hub.card import CARD_NAME, model_card
-from d2e_sft.hub.client import EXPORT_FILE, check_new_folder, check_no_link
+from d2e_sft.hub.card import CARD_NAME, PLACEHOLDER, model_card, portable_adapter
+from d2e_sft.hub.client import (
+    EXPORT_FILE,
+    check_name,
+    check_new_folder,
+    check_no_link,
+    commit,
+    full_name,
+    writing_api,
+)
 from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.model.loading import adapter_on, load_model, load_tokenizer
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, resolve_name, warn_of_other_weights
@@ -40,6 +52,12 @@ _TOKENIZER = (
 )
 _FULL = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+
+# Deleted if not pushed again: an old adapter would be loaded with new full weights.
+_REPLACED = (
+    *("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json", "generation_config.json"),
+    *("eval/*", "custom_generate/*"),
+)
 
 # Shares of the largest logit. A merged weight is rounded once, in bfloat16 by up to 1/256.
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}
@@ -259,3 +277,77 @@ def _generation_config(run: Path, out: Path) -> Any:
         except OSError:  # none there, or a base on the Hub and no network
             continue
     return GenerationConfig()
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What was sent, or would be."""
+
+    sizes: dict[str, int]  # path in the repository → bytes
+    url: str | None = None  # None after a dry run
+    private: bool | None = None  # whether the repository is private
+
+
+def push(
+    run: Path,
+    name: str,
+    *,
+    private: bool = True,
+    revision: str | None = None,
+    dry_run: bool = False,
+    options: ExportOptions = AS_TRAINED,
+) -> Pushed:
+    """Export a run and commit it to a model repository, which is created if missing.
+
+    `run` may also be a checkpoint, or an export, which is sent unchanged. A missing `revision` is created. `dry_run`
+    only lists what would be sent, and needs neither token nor network. Raises UserError without a run or token, if an
+    option is unsupported, nobody else could use the adapter, or the Hub refuses.
+    """
+    check_name(name)
+    base = None if options.merge else base_of_adapter(run)
+    if base is not None and not portable_adapter(run):
+        raise UserError(
+            f"{run}: its adapter belongs to {base!r}, which others cannot load from the Hub",
+            remedy="add --merge, or train on a base model that has a name on the Hub",
+        )
+    # Before an export, which may take long.
+    api = None if dry_run else writing_api()
+    repo = name if api is None else full_name(api, name)
+    with _exported(run, options) as folder:
+        files = exported_files(folder)
+        assert files is not None
+        card = (folder / CARD_NAME).read_text(encoding="utf-8").replace(PLACEHOLDER, repo).encode()
+        content: dict[str, Path | bytes] = {**{file: folder / file for file in files}, CARD_NAME: card}
+        sizes = {file: len(card) if file == CARD_NAME else (folder / file).stat().st_size for file in files}
+        if api is None:
+            return Pushed(sizes)
+        message = f"d2e-sft: {run.resolve().name}"
+        url, is_private = commit(
+            api, repo, "model", content, message, private=private, revision=revision, replaced=_REPLACED
+        )
+        return Pushed(sizes, url, is_private)
+
+
+@contextmanager
+def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
+    if exported_files(run) is not None:
+        if options != AS_TRAINED:
+            raise UserError(
+                f"{run}: is an export already; --merge, --dtype and --license are for a run",
+                remedy="export the run again with these options, or push without them",
+            )
+        from d2e_sft.model.finite import refuse_non_finite_files  # imports torch
+
+        check_model_files(run)
+        refuse_non_finite_files(run, str(run))
+        for scores in run.glob(f"eval/*/{SCORES_FILE}"):
+            read_scores(scores)
+        yield run
+        return
+    # Next to the run, so unchanged weights can be hard links.
+    run = run.absolute()
+    place_for = run.parent if os.access(run.parent, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=f".{run.name}.push-", dir=place_for) as place:
+        folder = Path(place) / "export"
+        export(run, folder, replace(options, link=True))
+        yield folder

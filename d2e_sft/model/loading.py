@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.sections import ModelSection
-from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, offer_builtin
-from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed
+from d2e_sft.model.storage.folder import (
+    BUILTIN,
+    INSTALL_BUILTIN,
+    base_of_adapter,
+    check_model_files,
+    offer_builtin,
+    pickles_allowed,
+)
 from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError, path_error
 from d2e_sft.util.startup import bars_if_slow, without_notes

@@ -23,8 +23,7 @@ from transformers.trainer_pt_utils import safe_globals
 
 from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import RECIPE_FILE
-from d2e_sft.model.storage.builtin import portable_name
-from d2e_sft.model.storage.folder import weights_folder
+from d2e_sft.model.storage.folder import portable_name, weights_folder
 from d2e_sft.model.storage.seal import SEAL_FILE, FileSum, damage, seal, weight_sums
 from d2e_sft.train.dry_run.memory import optimizer_bytes
 from d2e_sft.train.run_folder import ASIDE, TRAINER_STATE, checkpoint_folders, checkpoints_of, step_of

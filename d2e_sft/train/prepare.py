@@ -16,8 +16,7 @@ from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.device import automatic_dtype, has_bfloat16
 from d2e_sft.model.layers import prepare_for_adapter, quantization_config
 from d2e_sft.model.loading import LoadedModel, load_model
-from d2e_sft.model.storage.builtin import BUILTIN
-from d2e_sft.model.storage.folder import resolve_name
+from d2e_sft.model.storage.folder import BUILTIN, resolve_name
 from d2e_sft.objective.objectives import function_of
 from d2e_sft.objective.reference import check_reference
 from d2e_sft.util.distributed import asked_for

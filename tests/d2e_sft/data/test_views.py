@@ -13,7 +13,7 @@ from d2e_sft.data.prompts import PromptSet, Setting, load_prompt_set
 from d2e_sft.data.sample import WORDED, EventSample, Format, Relation
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
-from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import BUILTIN
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
 from tests.chat_templates import template, template_tokenizer

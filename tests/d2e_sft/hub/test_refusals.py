@@ -67,6 +67,6 @@ def test_without_a_network_there_is_one_message(
 
 def test_without_a_token_no_work_is_begun(hub: HubServer, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
-    monkeypatch.setattr("d2e_sft.hub.push.export", lambda *_: pytest.fail("exported for nothing"))
+    monkeypatch.setattr("d2e_sft.hub.export.export", lambda *_: pytest.fail("exported for nothing"))
     assert "no token for the Hub" in refusal_of("push", world / "runs" / "tiny", NAME)
     assert not hub.requests

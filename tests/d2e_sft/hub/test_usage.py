@@ -19,8 +19,7 @@ from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.hub.card import example_conversation
 from d2e_sft.hub.custom_generate import generate as module
 from d2e_sft.hub.custom_generate.generate import generate
-from d2e_sft.hub.export import ExportOptions, export
-from d2e_sft.hub.push import push
+from d2e_sft.hub.export import ExportOptions, export, push
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.loading import load_model
 from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts

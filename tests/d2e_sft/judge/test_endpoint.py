@@ -8,8 +8,7 @@ import pytest
 from d2e_sft.judge.endpoint import LARGEST
 from d2e_sft.judge.judge import JudgePrompt
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.judge.echo import REMINDER, ask, prompts, words
-from tests.judge_server import HARM, KEY, JudgeServer, MakeJudge, Misbehave, harm
+from tests.judge_server import HARM, KEY, REMINDER, JudgeServer, MakeJudge, Misbehave, ask, harm, prompts, words
 
 
 def test_replies_come_in_the_order_of_the_prompts(server: JudgeServer, judge: MakeJudge) -> None:

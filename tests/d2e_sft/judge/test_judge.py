@@ -19,8 +19,7 @@ from d2e_sft.judge.judge import Judge, JudgePrompt, make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util import progress
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.judge.echo import REMINDER, ask, prompts, words
-from tests.judge_server import JudgeServer, MakeJudge, Misbehave, completion
+from tests.judge_server import REMINDER, JudgeServer, MakeJudge, Misbehave, ask, completion, prompts, words
 from tests.tiny import save_tiny_model, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
 

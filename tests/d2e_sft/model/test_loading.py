@@ -23,8 +23,7 @@ from d2e_sft.model.finite import non_finite
 from d2e_sft.model.layers import prepare_for_adapter, quantization_config
 from d2e_sft.model.loading import check_positions, keeping_models, load_model
 from d2e_sft.model.packing_support import choose_layout
-from d2e_sft.model.storage.builtin import BUILTIN
-from d2e_sft.model.storage.folder import resolve_name
+from d2e_sft.model.storage.folder import BUILTIN, resolve_name
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.factories import make_world, write_recipe

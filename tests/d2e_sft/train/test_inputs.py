@@ -14,8 +14,7 @@ from transformers import modeling_utils
 from d2e_sft import D2EConfig, D2ETrainer
 from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.model.loading import load_model
-from d2e_sft.model.storage.builtin import BUILTIN
-from d2e_sft.model.storage.folder import base_of_adapter
+from d2e_sft.model.storage.folder import BUILTIN, base_of_adapter
 from d2e_sft.model.storage.seal import read_seal
 from d2e_sft.train.inputs import refined_by_rule
 from d2e_sft.train.prepare import adapter_config, wrapped_in_adapter

@@ -27,7 +27,7 @@ def in_process() -> Any:
     import torch
 
     from d2e_sft.model.loading import load_model
-    from d2e_sft.model.storage.builtin import BUILTIN
+    from d2e_sft.model.storage.folder import BUILTIN
 
     torch.set_num_threads(min(2, os.cpu_count() or 1))  # vLLM leaves its parent process one
     loaded = load_model(BUILTIN)
@@ -56,7 +56,7 @@ def llm(request: pytest.FixtureRequest) -> Iterator[Any]:
     """An engine with the options in the module's ENGINE."""
     import gc
 
-    from d2e_sft.model.storage.builtin import BUILTIN
+    from d2e_sft.model.storage.folder import BUILTIN
     from d2e_sft.vllm.offline import load_llm
 
     engine = load_llm(BUILTIN, dtype="float32", max_model_len=768, enforce_eager=True, **request.module.ENGINE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import BUILTIN
 from tests.servers import free_port
 
 if TYPE_CHECKING:

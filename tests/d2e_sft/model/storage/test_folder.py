@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.model.loading import load_config, load_model, load_tokenizer
 from d2e_sft.model.storage import hub
-from d2e_sft.model.storage.builtin import BUILTIN
-from d2e_sft.model.storage.folder import model_identity
+from d2e_sft.model.storage.folder import BUILTIN, model_identity
 from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError
 from tests.command import call, output_of

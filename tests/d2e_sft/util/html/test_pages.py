@@ -6,14 +6,17 @@ import pytest
 from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
+from d2e_sft.util.html import pages
 from d2e_sft.util.html.figures import inline_svg, legend_name, styled
 from d2e_sft.util.html.pages import render_page
 
 
-def test_what_a_template_shows_is_escaped_and_must_be_given(tmp_path: Path) -> None:
+def test_what_a_template_shows_is_escaped_and_must_be_given_and_the_page_has_the_style_sheet(tmp_path: Path) -> None:
     template = tmp_path / "page.html"
-    template.write_text("<p>{{ text }}</p>")
-    assert render_page(template, text="a < b & c") == "<p>a &lt; b &amp; c</p>"
+    template.write_text('{% extends "base.html" %}{% block title %}{{ text }}{% endblock %}')
+    page = render_page(template, text="a < b & c")
+    assert "<title>a &lt; b &amp; c</title>" in page
+    assert Path(pages.__file__).with_name("style.css").read_text(encoding="utf-8").strip() in page
     with pytest.raises(UndefinedError, match="text"):
         render_page(template)
 

@@ -14,7 +14,7 @@ import httpx
 from openai import APIStatusError, AuthenticationError, BadRequestError, OpenAI
 
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import BUILTIN
 from tests.d2e_sft.vllm.served import CONTEXT, KEY, LIMIT, QUESTION, SYSTEM, ask, requests_inside, seconds_until_idle
 
 pytestmark = pytest.mark.timeout(900)
@@ -39,19 +39,14 @@ def _expected(loaded: Any, original: str, imagined: str | None, alpha: float, de
     return str(loaded.tokenizer.decode(answers[0], skip_special_tokens=True))
 
 
-@pytest.mark.parametrize("alpha", [0.3, 0.9])
-def test_a_context_is_debiased_as_in_process(client: OpenAI, in_process: Any, alpha: float) -> None:
-    answer = ask(client, extra={"context": CONTEXT, "alpha": alpha})
+@pytest.mark.parametrize(
+    "how", [{"alpha": 0.3}, {"alpha": 0.9}, {"decoder": "cad:weight=2"}, {"decoder": "adacad:floor=0.3"}]
+)
+def test_a_context_is_debiased_as_in_process(client: OpenAI, in_process: Any, how: dict[str, Any]) -> None:
+    answer = ask(client, extra={"context": CONTEXT, **how})
     original = f"Context: {CONTEXT}\n{QUESTION}"
-    assert answer.choices[0].message.content == _expected(in_process, original, QUESTION, alpha)
+    assert answer.choices[0].message.content == _expected(in_process, original, QUESTION, **{"alpha": 0.0, **how})
     assert answer.usage.prompt_tokens == len(_prompt(in_process.tokenizer, original))
-
-
-@pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad:floor=0.3"])
-def test_another_decoder_decodes_as_in_process(client: OpenAI, in_process: Any, decoder: str) -> None:
-    answer = ask(client, extra={"context": CONTEXT, "decoder": decoder})
-    expected = _expected(in_process, f"Context: {CONTEXT}\n{QUESTION}", QUESTION, 0.0, decoder=decoder)
-    assert answer.choices[0].message.content == expected
 
 
 def test_a_request_without_context_is_vllms_own(client: OpenAI, in_process: Any) -> None:
