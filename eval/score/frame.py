@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,16 +26,14 @@ from d2e_sft.util.answers import asked_for
 from eval.score.confiqa import DATASETS as CONFIQA
 from eval.score.confiqa import RATIO as CONFIQA_RATIO
 from eval.score.confiqa import confiqa_measures
-from eval.score.extract import Mode
 from eval.score.faithfulness import has_free_answer, refusals_of, word_measures
 from eval.score.predictions import Prediction
+from eval.score.scores import METRICS, MODES
 from eval.score.statistics import bootstrap_average, bootstrap_ratio, holm, paired_average
 
 ALL, AVERAGE = "all", "average"  # what stands for a dataset where a group has several
 _TAKEN = {name: f"{name} (dataset)" for name in (ALL, AVERAGE)}  # a dataset of that name would join these rows
 GROUP = ["dataset", "relation", "format"]
-METRICS = ("mean", "exact_match", "f1")
-MODES = get_args(Mode)
 LABELS = (*NLI_LABELS, "other")
 CELLS = ("context_only", "habit_only", "both", "neither")
 BOTH = ("aligned", "conflict")  # subsets that a gap is between

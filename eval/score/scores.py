@@ -251,7 +251,7 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
     groups = samples.assign(stratum=0)[["row", *table.GROUP, "stratum"]]
     all_rows = groups.assign(**dict.fromkeys(table.GROUP, table.ALL))
     labels = [name for name in frame.measure.unique() if name.startswith(("says ", "gold "))]
-    shares = [*table.MODES, "ambiguous", *labels]
+    shares = [*MODES, "ambiguous", *labels]
     extra = [name for name in frame.measure.unique() if name.startswith(("events ", "confiqa "))]
     metrics = [*METRICS, "set_accuracy", "acc", "acc_norm", *extra, *MEASURES]
     overall, *scored = [

@@ -191,18 +191,6 @@ def read_states(path: Path, procedures: Sequence[CrepeProcedure]) -> dict[str, l
     return {name: [content[name].get(step, []) for step in range(1, count + 1)] for name, count in counts.items()}
 
 
-def write_states(states: States) -> str:
-    content = {
-        name: {
-            str(number): [vars(change) for change in changes]
-            for number, changes in enumerate(steps, start=1)
-            if changes
-        }
-        for name, steps in states.items()
-    }
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
 def fitting_states(
     procedure: CrepeProcedure, states: Sequence[Sequence[EntityChange]], seed: int
 ) -> list[list[EntityChange]]:

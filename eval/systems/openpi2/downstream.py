@@ -19,7 +19,7 @@ from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.crepe import gold as crepe
 from eval.systems.crepe.gold import LABELS, LESS, MORE, CrepeProcedure, EntityChange
 from eval.systems.crepe.scorer import macro_f1
-from eval.systems.openpi2.gold import Procedure, Procedures, mean, sentence
+from eval.systems.openpi2.gold import Procedure, Procedures, mean, official_text, sentence
 from eval.systems.openpi2.salience import ask_local
 from eval.systems.openpi2.states import parse_change, parse_sentences
 from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, ask_listing, cell
@@ -102,7 +102,11 @@ def crepe_entities_file(changes: StateChanges) -> str:
         ]
         return list(dict.fromkeys(rows))
 
-    return crepe.write_states({key: list(map(converted, steps)) for key, steps in changes.items()})
+    content = {
+        key: {str(n): list(map(vars, step)) for n, step in enumerate(map(converted, steps), start=1) if step}
+        for key, steps in changes.items()
+    }
+    return official_text(content, indent=2)
 
 
 def with_other_lines(result: BenchmarkResult, count: int) -> BenchmarkResult:

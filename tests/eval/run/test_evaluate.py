@@ -14,35 +14,40 @@ from d2e_sft.model.loading import load_model
 from eval.run.engines import in_process
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from tests.command import call, d2e, output_of, refusal_of
-from tests.factories import QUICK, bench_row, bench_rows, evaluate, evaluation, predictions, save_bench, scores_of
+from tests.factories import (
+    QUICK,
+    bench_row,
+    bench_rows,
+    evaluate,
+    evaluation,
+    predictions,
+    save_bench,
+    scores_of,
+    train_rows,
+)
 from tests.tiny import overflowing_model, save_tiny_model, tiny_tokenizer
 
 
-def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> None:
-    for setting, folder in (("zero_shot", "bench"), ("few_shot", "bench-few_shot"), ("cot", "bench-cot")):
-        assert evaluate(world, tmp_path, "--setting", setting) == 0
-        scores = scores_of(tmp_path, folder)
-        assert scores["setting"] == setting
-        assert scores["bench"]["name"] == folder, "compare and report find it by this name"
-        assert scores["engine"] == "transformers"
-    assert d2e("compare", tmp_path, "--bench", "bench-few_shot") == 0
-    shown = scores_of(tmp_path, "bench-few_shot")["demonstrations"]
-    assert shown["file"] == str(world / "bench" / "train.parquet")
-    assert [len(group["rows"]) for group in shown["groups"]] == [3, 3]
-    assert scores_of(tmp_path)["demonstrations"] is None
-
-
 @pytest.mark.parametrize("name", ["chat", "few_shot-cot"])
-def test_a_benchmark_may_be_called_like_an_option(world: Path, tmp_path: Path, name: str) -> None:
-    save_bench(tmp_path / name, bench_rows(2))
-    for setting, folder in (("zero_shot", name), ("cot", f"{name}-cot")):
-        bench = ("--bench", tmp_path / name, "--out", tmp_path / "run", "--setting", setting)
+def test_each_setting_has_results_of_its_own_whatever_the_benchmark_is_called(
+    world: Path, tmp_path: Path, name: str
+) -> None:
+    save_bench(tmp_path / name, bench_rows(2), train_rows())
+    run, folders = tmp_path / "run", {"zero_shot": name, "few_shot": f"{name}-few_shot", "cot": f"{name}-cot"}
+    for setting, folder in folders.items():
+        bench = ("--bench", tmp_path / name, "--out", run, "--setting", setting)
         assert d2e("eval", world / "model", *bench, *QUICK) == 0
-        assert scores_of(tmp_path / "run", folder)["setting"] == setting
-    assert sorted(path.name for path in (tmp_path / "run" / "eval").iterdir()) == [name, f"{name}-cot"]
-    assert d2e("compare", tmp_path / "run", "--bench", name) == 0
-    assert d2e("report", tmp_path / "run", "--bench", name, "--out", tmp_path / "report.html") == 0
-    assert d2e("table", tmp_path / "run", "--bench", name) == 1, "the paper's tables have no column for it"
+        scores = scores_of(run, folder)
+        # compare and report find it by this name
+        assert (scores["setting"], scores["bench"]["name"], scores["engine"]) == (setting, folder, "transformers")
+        assert d2e("compare", run, "--bench", folder) == 0
+    assert {path.name for path in (run / "eval").iterdir()} == {*folders.values()}
+    assert d2e("report", run, "--bench", name, "--out", tmp_path / "report.html") == 0
+    assert d2e("table", run, "--bench", name) == 1, "the paper's tables have no column for it"
+    shown = scores_of(run, folders["few_shot"])["demonstrations"]
+    assert shown["file"] == str(tmp_path / name / "train.parquet")
+    assert [len(group["rows"]) for group in shown["groups"]] == [3, 3]
+    assert scores_of(run, name)["demonstrations"] is None
 
 
 def test_answers_of_an_edited_decoder_are_not_taken_for_its_own(

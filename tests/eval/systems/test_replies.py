@@ -101,16 +101,12 @@ def test_demonstrations_are_not_of_the_benchmark_and_agree_with_themselves(crepe
 
 
 def test_random_demonstrations_come_by_seed_and_by_event() -> None:
-    def drawn(seed: int, *, by_event: bool) -> list[tuple[str, ...]]:
-        return [
-            tuple(event.event for event in shown.events) for shown in drawn_demonstrations(3, seed, by_event=by_event)
-        ]
-
-    assert drawn(4, by_event=True) == drawn(4, by_event=True)
-    assert len({tuple(drawn(seed, by_event=True)) for seed in range(20)}) > 15
-    assert all(len(set(drawn(seed, by_event=True))) == 3 for seed in range(20)), "no event twice"
-    assert {len(events) for seed in range(5) for events in drawn(seed, by_event=True)} == {1}
-    assert {len(events) for seed in range(5) for events in drawn(seed, by_event=False)} == {2}
+    drawn = [drawn_demonstrations(3, seed, by_event=True) for seed in range(20)]
+    events = [[event.event for shown in each for event in shown.events] for each in drawn]
+    assert drawn == [drawn_demonstrations(3, seed, by_event=True) for seed in range(20)]
+    assert len({tuple(each) for each in events}) > 15
+    assert {len(set(each)) for each in events} == {3}, "no event twice"
+    assert {len(shown.events) for shown in drawn_demonstrations(3, 4, by_event=False)} == {2}
 
 
 def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:

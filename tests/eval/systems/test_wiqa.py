@@ -31,24 +31,19 @@ ANSWERS = {
 }  # fmt: skip
 
 
+# Where Y hinders the outcome its edges change signs; graph 8 has no V and no W, so no path through them is there.
+HINDERED = {
+    "ZX": 1, "XY": 1, "UY": -1, "YA": -1, "YD": 1, "ZXY": 1, "XYA": -1, "XYD": 1, "UYA": 1, "UYD": -1,
+    "ZXYA": -1, "ZXYD": 1,
+}  # fmt: skip
+
+
 def test_paths_have_one_to_three_edges_and_answers_are_products(tmp_path: Path) -> None:
-    graph = graphs(tmp_path)["7"]
-    assert {"".join(path): graph.polarity(path) for path in graph.paths()} == ANSWERS
-
-
-def test_where_y_hinders_the_outcome_its_edges_change_signs(tmp_path: Path) -> None:
-    graph = graphs(tmp_path)["8"]
-    found = {"".join(path): graph.polarity(path) for path in graph.paths()}
-    # No V and no W: neither they nor paths through them are there.
-    assert found == {
-        "ZX": 1, "XY": 1, "UY": -1, "YA": -1, "YD": 1, "ZXY": 1, "XYA": -1, "XYD": 1, "UYA": 1, "UYD": -1,
-        "ZXYA": -1, "ZXYD": 1,
-    }  # fmt: skip
-
-
-def test_a_graph_without_effect_on_the_outcome_ends_at_y_and_w(tmp_path: Path) -> None:
+    for name, answers in (("7", ANSWERS), ("8", HINDERED)):
+        graph = graphs(tmp_path)[name]
+        assert {"".join(path): graph.polarity(path) for path in graph.paths()} == answers
     graph = graphs(tmp_path, {**GRAPH, "Y_affects_outcome": "-"})["7"]
-    assert {path[-1] for path in graph.paths()} == {"X", "Y", "W"}
+    assert {path[-1] for path in graph.paths()} == {"X", "Y", "W"}, "it has no effect on the outcome"
 
 
 def test_questions_ask_each_pair_of_texts_once(tmp_path: Path) -> None:
@@ -88,25 +83,24 @@ def test_questions_without_effect_take_their_cause_from_another_paragraph(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("path", "d_x", "directions"),
+    ("path", "x", "d_x", "directions"),
     [
         # d_i = r_pX · d_X, d_j = d_i; d_e = the answer.
-        ("VXYA", "more", ("NOT_RESULTS_IN", "NOT_RESULTS_IN")),
-        ("VXYA", "less", ("RESULTS_IN", "NOT_RESULTS_IN")),
-        ("ZXWD", "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
-        ("XY", "less", ("NOT_RESULTS_IN", "RESULTS_IN")),
-        ("XYD", "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("VXYA", 0, "more", ("NOT_RESULTS_IN", "NOT_RESULTS_IN")),
+        ("VXYA", 0, "less", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("ZXWD", 0, "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("XY", 0, "less", ("NOT_RESULTS_IN", "RESULTS_IN")),
+        ("XYD", 0, "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        # Paths without both sentences, in order, have no explanation.
+        ("UY", 0, "more", None),
+        ("ZX", 0, "more", None),
+        ("XY", 2, "more", None),
     ],
 )
-def test_explanation_chains(tmp_path: Path, path: str, d_x: Any, directions: tuple[str, str]) -> None:
-    d_i, d_e = directions
-    expected = {"di": d_i, "dj": d_i, "de": d_e, "i": 0, "j": 1}
-    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x=0, y=1, d_x=d_x)) == expected
-
-
-@pytest.mark.parametrize(("path", "x", "y"), [("UY", 0, 1), ("ZX", 0, 1), ("XY", 2, 1)])
-def test_paths_without_both_sentences_in_order_have_no_explanation(tmp_path: Path, path: str, x: int, y: int) -> None:
-    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x=x, y=y, d_x="more")) is None
+def test_explanation_chains(tmp_path: Path, path: str, x: int, d_x: Any, directions: tuple[str, str] | None) -> None:
+    found = explain(graphs(tmp_path)["7"], tuple(path), Alignment(x=x, y=1, d_x=d_x))
+    d_i, d_e = directions or ("", "")
+    assert found == (directions and {"di": d_i, "dj": d_i, "de": d_e, "i": 0, "j": 1})
 
 
 @pytest.mark.parametrize(
