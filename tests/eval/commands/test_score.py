@@ -15,9 +15,8 @@ from tests.command import call, output_of, refusal_of
 from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.compare.test_paper import balanced
 from tests.eval.paper_runs import printed, run
-from tests.eval.systems.boxes_rows import ROWS
 from tests.eval.systems.cases import CASES, save_gold
-from tests.eval.systems.files import save
+from tests.eval.systems.files import ROWS, save
 from tests.eval.systems.wiqa_files import GRAPH, OTHER, QUESTIONS
 from tests.factories import save_bench
 from tests.judge_server import JudgeServer

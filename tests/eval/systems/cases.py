@@ -9,9 +9,8 @@ from eval.systems.openpi2.clusters import ATTRIBUTE_GOLD, ENTITY_GOLD
 from eval.systems.openpi2.gold import EXPANDED, RANKED
 from eval.systems.openpi2.salience import HUMAN
 from eval.systems.run import write_template
-from tests.eval.systems.boxes_rows import ROWS
 from tests.eval.systems.crepe_procedures import GOLD
-from tests.eval.systems.files import read_rows, save
+from tests.eval.systems.files import ROWS, read_rows, save
 from tests.eval.systems.openpi2_procedures import expanded, judged, ranked
 from tests.eval.systems.wiqa_files import QUESTIONS
 

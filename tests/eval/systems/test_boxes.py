@@ -26,8 +26,7 @@ from eval.systems.boxes.gold import (
 )
 from eval.systems.boxes.scorer import candidates, outcomes, plot, random_answers, score, tables
 from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
-from tests.eval.systems.boxes_rows import MOVED, ROWS, START
-from tests.eval.systems.files import save
+from tests.eval.systems.files import MOVED, ROWS, START, save
 from tests.factories import ScriptedAsker
 
 

@@ -20,10 +20,9 @@ from eval.systems.reading import file_in, read_json, read_lines
 from eval.systems.run import score_files, write_template
 from eval.systems.wiqa.benchmark import WiqaOptions
 from eval.systems.wiqa.graphs import read_alignments
-from tests.eval.systems.boxes_rows import MOVED, ROWS, START
 from tests.eval.systems.cases import CASES, SALIENCE, save_gold
 from tests.eval.systems.crepe_procedures import BURN, DARK, GOLD, LAMP, TEA, event, step
-from tests.eval.systems.files import save
+from tests.eval.systems.files import MOVED, ROWS, START, save
 from tests.eval.systems.openpi2_procedures import clustered, judged
 from tests.eval.systems.riddles import GOLD as RIDDLE_GOLD
 from tests.eval.systems.riddles import RIDDLES
