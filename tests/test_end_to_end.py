@@ -72,13 +72,6 @@ def test_evaluate_compare_and_report(world: Path, trained: Path, tmp_path: Path)
     assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_subset_is_recorded_as_one(world: Path, trained: Path, tmp_path: Path) -> None:
-    assert d2e("eval", trained, "--bench", world / "bench", "--out", tmp_path, "--max-samples", 1) == 0
-    scores = scores_of(tmp_path)
-    assert scores["subset"] == {"per_group": 1, "seed": 0, "of": 6}
-    assert scores["overall"]["n"] == 2
-
-
 def test_overwriting_leaves_nothing_of_the_earlier_run(world: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     common = ["train", world / "run.yaml", f"train.output_dir={run}", "train.max_steps=1"]

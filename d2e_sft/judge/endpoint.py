@@ -65,6 +65,7 @@ class OpenAIBackend:
 
     @property
     def identity(self) -> dict[str, Any]:
+        """Everything that a reply depends on besides its prompt, as JSON; part of the reply's key in the cache."""
         return {
             "backend": "openai",
             "base_url": self._endpoint.url,
@@ -74,6 +75,7 @@ class OpenAIBackend:
         }
 
     def prompt_tokens(self, prompt: JudgePrompt) -> int:
+        """Return the tokens of a prompt; counted if `counts_tokens`, else guessed from the length of the text."""
         return prompt.guessed_tokens
 
     def answers(

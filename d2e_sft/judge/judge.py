@@ -11,11 +11,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tqdm import tqdm
@@ -25,6 +25,10 @@ from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.files import replacing
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.progress import Progress
+
+if TYPE_CHECKING:
+    from d2e_sft.judge.endpoint import OpenAIBackend
+    from d2e_sft.judge.local import LocalBackend
 
 T = TypeVar("T")
 _LARGEST = 32 << 20  # bytes of a kept reply; an answer of an endpoint has at most half as many
@@ -230,26 +234,6 @@ def _unwritable(path: Path, reason: str) -> UserError:
     )
 
 
-class Backend(Protocol):
-    model: str
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Everything that a reply depends on besides its prompt, as JSON; part of the reply's key in the cache."""
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether `prompt_tokens` counts; else it guesses from the length of the text."""
-
-    def prompt_tokens(self, prompt: JudgePrompt) -> int:
-        """Return the tokens of a prompt."""
-
-    def answers(
-        self, prompts: Sequence[JudgePrompt], usage: Usage, keep: Callable[[JudgePrompt, Reply], None]
-    ) -> Generator[tuple[int, Reply | None]]:
-        """Yield the index of each prompt and its reply, in any order, after `keep`; None if unusable."""
-
-
 def make_judge(options: JudgeOptions, *, asking: bool = True) -> Judge | None:
     """Return the judge that the options describe, or None for rules only; loads and asks nothing yet.
 
@@ -269,7 +253,7 @@ def make_judge(options: JudgeOptions, *, asking: bool = True) -> Judge | None:
 class Judge:
     """Asks a model many prompts and parses its replies; `usage` counts everything asked through this object."""
 
-    def __init__(self, backend: Backend, options: JudgeOptions) -> None:
+    def __init__(self, backend: OpenAIBackend | LocalBackend, options: JudgeOptions) -> None:
         self.options = options
         self.usage = Usage(options.prices, options.max_cost, options.max_tokens)
         self.cache = ReplyCache(options.cache or cache_dir() / "judge", backend.identity)

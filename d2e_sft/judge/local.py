@@ -11,7 +11,7 @@ from d2e_sft.util.errors import UserError
 
 
 class LocalBackend:
-    """Answers with a model that `d2e_sft.model.loading` can load; it is loaded for the first prompt."""
+    """Answers, as `OpenAIBackend` does, with a model that `load_model` can load; it is loaded for the first prompt."""
 
     counts_tokens = True
 

@@ -46,8 +46,6 @@ _UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "chat_template_kwargs": ({}, {"enable_thinking": False}),
 }
 _LEAST_TEMPERATURE = 1e-5  # below it vLLM is greedy, too
-
-
 # Status → the `type` of an error, beside 400 and 500.
 _KINDS = {401: "Unauthorized", 404: "NotFoundError", 413: "RequestEntityTooLarge", 429: "TooManyRequests"}
 

@@ -6,7 +6,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
@@ -26,14 +25,6 @@ def _reply(user: str) -> str:
     """Return a different reply for each prompt."""
     digest = hashlib.sha256(user.encode()).hexdigest()
     return f"Because of {digest[:12]}.\nError: {('neglect', 'position', 'other')[int(digest, 16) % 3]}"
-
-
-@dataclass
-class World:
-    """A run with wrong answers, and its patterns from an uninterrupted judge."""
-
-    folder: Path
-    whole: bytes
 
 
 @contextmanager
@@ -56,18 +47,15 @@ def _patterns(folder: Path) -> bytes:
     return (folder / "run/eval/mini/error_patterns.json").read_bytes()
 
 
-def _kept(folder: Path) -> list[Path]:
-    return sorted((folder / "replies").rglob("*.json"))
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The patterns of wrong answers from an uninterrupted judge."""
     folder = tmp_path_factory.mktemp("world")
     _run(folder)
     with _server() as server:
         assert d2e("errors", *_arguments(folder, server)) == 0
         assert len(server.requests) == WRONG
-    return World(folder, _patterns(folder))
+    return _patterns(folder)
 
 
 @attack(
@@ -84,7 +72,7 @@ def test_killed(given: Attempt) -> None:
 
         def nothing_paid_twice() -> None:
             nonlocal lost
-            missing = len(server.requests) - len(_kept(given.folder))
+            missing = len(server.requests) - len([*(given.folder / "replies").rglob("*.json")])
             assert missing - lost <= AT_ONCE, f"{missing - lost} replies lost by one kill"
             lost = missing
 
@@ -93,5 +81,5 @@ def test_killed(given: Attempt) -> None:
         )
         assert len(server.requests) == WRONG + lost
         assert max(Counter(server.users).values()) <= 1 + kills
-    assert _patterns(given.folder) == given.world.whole
+    assert _patterns(given.folder) == given.world
     given.things = kills
