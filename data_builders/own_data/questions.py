@@ -5,6 +5,7 @@ names of a sample's parts, or `messages`. A row may have its own `format`, so th
 they are.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,13 @@ from pathlib import Path
 from d2e_sft.data.conversation import Turn
 from d2e_sft.data.foreign import columns_of
 from d2e_sft.data.rows import CHATS, NOT_KNOWN
-from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, BadRow, EventSample, Relation
-from d2e_sft.util.errors import UserError
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, BadRow, EventSample, Relation, check_row
+from d2e_sft.util.errors import UserError, shortened
 from data_builders.own_data.rows import RowParser, read_choice
 from data_builders.own_data.source import is_own
 from data_builders.own_data.spec import Columns, OwnSpec, check_file, read_spec
 from data_builders.raw.reader import BadRows, RawInput
-from data_builders.raw.row import Row
+from data_builders.raw.row import BadRowError, Row
 
 
 def read_questions(
@@ -95,7 +96,7 @@ class _QuestionParser(RowParser):
 
     @property
     def optional(self) -> list[str]:
-        more = () if self._described else ("context", "format", "options", "relation")
+        more = () if self._described else ("context", "format", "options", "relation", "conversation")
         if self.spec.by_turns:
             more = (*more, self._answer_column)
         return [*super().optional, *(name for name in more if name not in self.columns)]
@@ -109,6 +110,8 @@ class _QuestionParser(RowParser):
     def __call__(self, row: Row) -> EventSample:
         if not self._described:
             self.spec = self._spec_of(row.fields)
+            if not self.spec.by_turns and row.fields.get("format") == "chat":
+                return self._built_chat(row)
             if not self.spec.by_turns:
                 likely = "scq" if row.fields.get("options") else "qa"
                 update = {
@@ -118,6 +121,21 @@ class _QuestionParser(RowParser):
                 self.spec = self.spec.model_copy(update=update)
         sample = self._conversation(row)[0] if self.spec.by_turns else super().__call__(row)
         return sample.model_copy(update={"refined_context": None})
+
+    def _built_chat(self, row: Row) -> EventSample:
+        """The sample of a chat as a build writes it, with its own conversation."""
+        fields = {name: row.fields.get(name) for name in ("context", "question", "conversation")}
+        relation = read_choice(row, "relation", RELATIONS) or self._relation
+        fields |= {"id": self._id(row), "dataset": self.raw.dataset, "split": self.raw.split, "relation": relation}
+        if isinstance(text := fields["conversation"], str):  # in Parquet
+            try:
+                fields["conversation"] = json.loads(text)
+            except ValueError as error:
+                raise BadRowError(f"conversation: got {shortened(text)}; expected JSON ({error})") from None
+        sample = check_row({**fields, "format": "chat", "answers": [NOT_KNOWN]})
+        if isinstance(sample, str):
+            raise BadRowError(sample)
+        return sample
 
     def _spec_of(self, fields: Mapping[str, object]) -> OwnSpec:
         """The description of a row without one: of a question, or of a conversation in its own column."""

@@ -15,7 +15,7 @@ import pytest
 from d2e_sft.data.conversation import Turn
 from d2e_sft.data.hub_rows import fetch_rows
 from d2e_sft.data.rows import samples_of
-from d2e_sft.data.sample import BadRow, EventSample
+from d2e_sft.data.sample import BadRow, EventSample, read_samples, write_samples
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
 from tests.chat_samples import TURNS
@@ -180,6 +180,19 @@ def test_a_row_says_its_format_or_its_options_do(tmp_path: Path) -> None:
     assert samples[2].options == ["x", "y"]
     (tmp_path / "q.csv").write_text("context,question\nA.,H.\n")
     assert [sample.format for sample in ask(tmp_path / "q.csv", fmt="nli")[0]] == ["nli"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_a_built_chat_is_asked_as_it_was_built(tmp_path: Path, ending: str) -> None:
+    turns = [{"role": "user", "content": "<context>A.</context> Q?"}, {"role": "assistant", "content": "R."}]
+    (tmp_path / "mine.jsonl").write_text(json.dumps({"messages": turns}))
+    spec = write(tmp_path, mine_yaml="train: mine.jsonl\nformat: chat\n")
+    output_of("data", "build", "--datasets", spec, "--out", tmp_path / "out")
+    (built,) = read_samples(tmp_path / "out/train.parquet")
+    write_samples([built], tmp_path / f"rows.{ending}")
+    ((asked,), _) = ask(tmp_path / f"rows.{ending}")
+    assert (asked.id, asked.context, asked.conversation) == (built.id, "A.", built.conversation)
+    assert "R." not in asked.answers
 
 
 def test_a_description_is_followed_and_its_answer_column_is_not_needed(tmp_path: Path) -> None:
