@@ -30,7 +30,7 @@ from eval.sweep.plan import plan_sweep
 from eval.sweep.results import collect
 from eval.sweep.spec import SweepSpec
 from tests.attack.frame import Attempt, attack
-from tests.browser import Tab, browser_tab
+from tests.browser import Tab, shared_tab
 from tests.command import d2e
 from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
 from tests.d2e_sft.hub.runs import make_run as make_trained
@@ -296,36 +296,32 @@ PAGES: tuple[Callable[[Path, Planter], Path], ...] = (
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Check that there is a browser, and that unescaped content is detected."""
-    folder = tmp_path_factory.mktemp("world")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Tab:
+    """A tab in which unescaped content is detected."""
+    tab, page = shared_tab(), tmp_path_factory.mktemp("world") / "unescaped.html"
     unescaped = "\n".join(f"<p>{one}</p>" for one in _BEGINNINGS[:12])
-    (folder / "unescaped.html").write_text(f"<!doctype html><body>{unescaped}", "utf-8")
-    try:
-        with browser_tab(folder) as tab:
-            tab.open((folder / "unescaped.html").as_uri())
-            with pytest.raises(AssertionError, match=r"'ran': [1-9]"):
-                check(tab)
-    except pytest.skip.Exception as reason:
-        pytest.skip(str(reason))
+    page.write_text(f"<!doctype html><body>{unescaped}", "utf-8")
+    tab.open(page.as_uri())
+    with pytest.raises(AssertionError, match=r"'ran': [1-9]"):
+        check(tab)
+    return tab
 
 
 @attack("scripts in names, rows, answers and recipes, ten pages", "pages", NOTHING, tries=20)
 def test_pages(given: Attempt) -> None:
-    count = 0
-    with browser_tab(given.folder) as tab:
-        for make in PAGES:
-            folder = given.folder / make.__name__
-            folder.mkdir()
-            plant = Planter(given.random)
-            tab.open(make(folder, plant).as_uri())
-            try:
-                check(tab)
-            except AssertionError as error:
-                raise AssertionError(f"{make.__name__}: {error}") from None
-            found = shown(tab, plant.planted)
-            assert found >= min(3, len(plant.planted)), f"{make.__name__}: {found} of {len(plant.planted)} on the page"
-            count += found
+    count, tab = 0, given.world
+    for make in PAGES:
+        folder = given.folder / make.__name__
+        folder.mkdir()
+        plant = Planter(given.random)
+        tab.open(make(folder, plant).as_uri())
+        try:
+            check(tab)
+        except AssertionError as error:
+            raise AssertionError(f"{make.__name__}: {error}") from None
+        found = shown(tab, plant.planted)
+        assert found >= min(3, len(plant.planted)), f"{make.__name__}: {found} of {len(plant.planted)} on the page"
+        count += found
     given.things = count
 
 
@@ -337,7 +333,8 @@ def test_demo(given: Attempt) -> None:
     loaded = load_demo_model(
         str(_model_that_says(plant, given.folder / plant.name(), [])), EvalOptions(max_new_tokens=8)
     )
-    with running(build_page(loaded, asked, ServeOptions())) as address, browser_tab(given.folder) as tab:
+    with running(build_page(loaded, asked, ServeOptions())) as address:
+        tab = given.world
         tab.open(f"{address}/")
         tab.wait_for("document.querySelector('#summary dl')")
         check(tab, use=False)
