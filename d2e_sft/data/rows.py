@@ -192,6 +192,12 @@ def _of_question(row: Mapping[str, Any], user_row: Mapping[str, Any], name: str,
             raise UserError(f"{where}: `{empty}` is None; expected text", f"fill it, or leave the row out{hint}")
         if key == "question" and "chosen" in user_row:
             raise UserError(f"{where}: `chosen` is text without a `prompt`", "add the column prompt, what was asked")
+        if isinstance(user_row.get("text"), str) and not {"context", *_ASKED} & user_row.keys():
+            raise UserError(
+                f"{where}: has only `text`, which does not say where the answer begins; {_EXPECTED}",
+                remedy="divide it where the answer begins, for example at '### Response:':\n    rows = rows.map("
+                'lambda row: dict(zip(["prompt", "completion"], row["text"].split("### Response:", 1))))',
+            )
         raise UserError(
             f"{where}: no `{key}`; it has {', '.join(map(str, user_row))}; {_EXPECTED}."
             f"{did_you_mean(key, map(str, user_row))}",

@@ -81,10 +81,11 @@ _PARALLELISM = {
 
 
 def check_names(owner: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise UserError for an argument that `owner` does not have."""
-    for name in names:
-        if name not in known:
-            raise UserError(f"{owner}: has no argument {name}.{did_you_mean(name, known)}", FROM_TRL)
+    """Raise UserError for the arguments that `owner` does not have."""
+    if strangers := [name for name in names if name not in known]:
+        hints = "".join(did_you_mean(name, known) for name in strangers)
+        plural = "s" * (len(strangers) > 1)
+        raise UserError(f"{owner}: has no argument{plural} {', '.join(strangers)}.{hints}", FROM_TRL)
 
 
 def _hand_to_accelerate(deepspeed: str | dict[str, Any]) -> None:
@@ -152,8 +153,8 @@ class D2EConfig(_Keys):
         evaluates_by_default: held-out rows are evaluated after each epoch: no argument says when.
 
     Raises:
-        UserError: An unsupported argument, with the reason, or a batch that the processes cannot share. It names a
-            recipe's key as `section.key`.
+        UserError: An unsupported argument, with the reason, or a batch that the processes cannot share. It names
+            the argument and its key in a recipe (`section.key`).
     """
 
     gradient_accumulation_steps: int | None = None
@@ -254,6 +255,7 @@ class D2EConfig(_Keys):
         known = {argument.name for argument in fields(cls) if argument.init}
         of_sft = "SFTConfig" in (base.__name__ for base in type(args).__mro__)
         values: dict[str, Any] = {"objective": "sft"} if of_sft else {}
+        refused = []
         for argument in fields(args):
             value = getattr(args, argument.name) if argument.init else None
             default = argument.default_factory() if argument.default_factory is not MISSING else argument.default
@@ -264,9 +266,10 @@ class D2EConfig(_Keys):
             if argument.name in known:
                 values[argument.name] = value
             elif value not in (None, default):
-                raise UserError(
-                    f"{type(args).__name__}: {argument.name}={shortened(value, 40)} is not supported", FROM_TRL
-                )
+                refused.append(f"{argument.name}={shortened(value, 40)}")
+        if refused:
+            verb = "is" if len(refused) == 1 else "are"
+            raise UserError(f"{type(args).__name__}: {', '.join(refused)} {verb} not supported", FROM_TRL)
         return cls(**values | more)
 
     @property
@@ -320,7 +323,9 @@ class D2EConfig(_Keys):
             problems = {str((*item["loc"], "")[0]): item for item in error.errors()}
             refused = {key: item for key, item in problems.items() if key not in theirs or key in ours}
             if refused:
-                texts = [describe_problem({**item, "loc": (name, *item["loc"])[: 9 if key else 0]})
+                arguments = {key: argument for argument, (section, key) in KEYS.items() if section == name}
+                places = {key: f"{arguments.get(key, key)} (in a recipe {name}.{key})" for key in refused}
+                texts = [describe_problem({**item, "loc": (places[key], *item["loc"][1:]) if key else ()})
                          for key, item in refused.items()]  # fmt: skip
                 raise UserError(f"D2EConfig: {'; '.join(texts)}", FROM_TRL if "packing" in refused else None) from None
             self.left_out += [f"{name}.{key}" for key in problems]
@@ -360,7 +365,7 @@ class D2EConfig(_Keys):
             raise UserError(refused, FROM_TRL)
         if self.micro_batch_tokens is not None and (self.gradient_accumulation_steps or 1) > 1:
             raise UserError(
-                f"train.micro_batch_tokens={self.micro_batch_tokens} with gradient_accumulation_steps="
+                f"D2EConfig: micro_batch_tokens={self.micro_batch_tokens} with gradient_accumulation_steps="
                 f"{self.gradient_accumulation_steps}: the number of micro-batches follows from their tokens",
                 remedy="leave gradient_accumulation_steps out, and set batch_size to the samples of a step",
             )

@@ -179,6 +179,10 @@ class OwnSpec(BaseModel):
         shares, has_train = self.shares, "train" in self.files
         yield not self.files, "train: no file is named; expected one, as `train: mine.csv`"
         yield "train" in shares, f"train: got {self.train!r}; expected a file (dev and test may be shares of it)"
+        for split, name in self.files.items():
+            percent = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", name)
+            number = f"{float(percent[1]) / 100:g}" if percent else ""
+            yield percent is not None, f"{split}: got {name!r}; expected a share as a number: `{split}: {number}`"
         for split, share in shares.items():
             yield not has_train, f"{split}: got the share {share:g} of train; expected `train:` to name a file"
             yield not 0 < share < 1, f"{split}: got {share:g}; expected a file, or a share of train between 0 and 1"

@@ -80,6 +80,7 @@ ARGUMENTS: Mapping[str, Any] = {
 }  # fmt: skip
 OF_CONFIG = {
     **{f"D2EConfig({name}=…)": {name: value} for name, value in ARGUMENTS.items()},
+    "two unknown arguments": {"beta": 0.1, "learning_rat": 0.1},
     "an unknown objective": {"objective": "techer"},
     "a lambda as objective": {"objective": lambda: 0},
     "tensor parallelism": {"parallelism_config": ParallelismConfig(tp_size=4)},
@@ -104,6 +105,7 @@ OF_TRAINER: Mapping[str, dict[str, Any]] = {
     "rows of tokens without views": {"rows": [{"original": [1], "answer": [1]}]},
     "rows of TRL's tokens": {"rows": [{"input_ids": [1], "labels": [1]}]},
     "a text that is a number": {"rows": [{"question": "how many?", "answer": 3}]},
+    "rows of texts": {"rows": [{"text": "Why?\n### Response: So."}]},
     "a data frame": {"rows": pandas.DataFrame(ROWS)},
     "pairs without a prompt": {"rows": [{"chosen": "a", "rejected": "b"}]},
     "rows too long": {"max_length": 30},
@@ -160,6 +162,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
         f"SFTConfig({name}=…)": lambda tmp, given={name: value}: D2EConfig.of(SFTConfig(str(tmp), **given))
         for name, value in OF_TRL.items()
     },
+    "two arguments of TRL": lambda tmp: D2EConfig.of(SFTConfig(str(tmp), loss_type="dft", router_aux_loss_coef=0.1)),
     "arguments that are a path": lambda tmp: D2ETrainer(tiny_model(), "runs/mine"),
     "no model": lambda tmp: D2ETrainer(args=D2EConfig(str(tmp), **SHORT), train_dataset=ROWS),
     "a model that is a number": lambda tmp: trainer(tmp, model=3),

@@ -97,6 +97,7 @@ test_message = messages_of(__file__, {
     "wrong relation": described(QA.replace("causal", "cause")),
     "no file": described("format: qa\nrelation: causal"),
     "a share above 1": described(QA + "test: 1.5"),
+    "a share in per cent": described(QA + "test: 25%"),
     "shares of everything": described(QA + "test: 0.5\ndev: 0.5"),
     "a share of nothing": described(QA.replace("train", "dev") + "test: 0.5"),
     "one file twice": described(QA + "test: ./mine.csv"),
