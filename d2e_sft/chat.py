@@ -164,7 +164,7 @@ def open_session(
 def _wording(
     model: str, recipe: Recipe | None, wording: str | None, prompt_set: str | None, system: str | None
 ) -> FormatPrompt:
-    from d2e_sft.train.data_record import trained_wording
+    from d2e_sft.data.data_record import trained_wording
 
     if (wording or ("none" if recipe is None else "qa")) == "none":
         if prompt_set is not None:

@@ -71,9 +71,9 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
       d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
     from d2e_sft.config.recipe import recipe_of, warn_if_trained_on_texts
+    from d2e_sft.data.data_record import trained_wording, wording_of
     from d2e_sft.data.prompts import OWN
     from d2e_sft.server.start import ServeOptions, require_starlette
-    from d2e_sft.train.data_record import trained_wording, wording_of
 
     if engine == "auto":
         engine = "transformers" if find_spec("vllm") is None else "vllm"

@@ -23,12 +23,12 @@ from d2e_sft.config.recipe import D2ESection, Recipe, View
 from d2e_sft.data.built import manifest_of
 from d2e_sft.data.chat_template import CUED, Form, merged_system, takes_system
 from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
+from d2e_sft.data.data_record import data_file_of
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.hub.results import CardResult, benchmark_results, eval_results
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.folder import BUILTIN, BUILTIN_HUB_NAME, base_of_adapter
-from d2e_sft.train.data_record import data_file_of
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.markup import harmless_markdown, harmless_yaml, inline_code, one_line
 from d2e_sft.util.table import Table

@@ -22,6 +22,7 @@ import yaml
 from d2e_sft import __version__
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
+from d2e_sft.data.data_record import DATA_FILE, data_file_of, trained_wording
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub.card import CARD_NAME, PLACEHOLDER, model_card, portable_adapter
 from d2e_sft.hub.client import (
@@ -37,7 +38,6 @@ from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.model.loading import adapter_on, load_model, load_tokenizer
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, resolve_name, warn_of_other_weights
 from d2e_sft.model.storage.seal import read_seal, seal
-from d2e_sft.train.data_record import DATA_FILE, data_file_of, trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, with_checksums, write_json
 from d2e_sft.util.startup import bars_if_slow

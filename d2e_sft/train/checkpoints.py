@@ -208,8 +208,7 @@ def save_model_whole(trainer: Any, target: Path, write: Callable[[str], None]) -
     if trainer.args.should_save:
         aside = target / ASIDE / "model"
         _add_recipe(trainer.args, aside)
-        # A card may be edited later.
-        seal(aside, (path for path in aside.iterdir() if path.name != "README.md"), trainer.depends_on)
+        seal(aside, aside.iterdir(), trainer.depends_on)
         _move_model(aside, target)
         remove_leftovers(target)
     trainer.accelerator.wait_for_everyone()

@@ -13,12 +13,12 @@ from d2e_sft.config.functions import load_with_options
 from d2e_sft.config.objectives import ARGUMENTS, BASE, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.config.sections import TrainSection, fitting_micro_batch
+from d2e_sft.data.data_record import TOKENS
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.storage.folder import check_model_name
-from d2e_sft.train.data_record import TOKENS
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import refuse_no_place
 

@@ -12,6 +12,7 @@ from accelerate import PartialState
 from transformers import set_seed
 
 from d2e_sft.config.d2e import D2ESection
+from d2e_sft.data.data_record import column_of
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import is_row, plain, samples_of
 from d2e_sft.data.sample import EventSample
@@ -21,7 +22,6 @@ from d2e_sft.model.loading import LoadedModel, load_tokenizer
 from d2e_sft.objective.objectives import function_of
 from d2e_sft.train.checks import check_optimizer
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.train.data_record import column_of
 from d2e_sft.train.prepare import load_on_all, wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, encode_rows, read_rows
 from d2e_sft.train.samples import ReadSamples, Split

@@ -4,9 +4,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.constants import ENDPOINT
 from transformers import EarlyStoppingCallback
 
 from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.data.data_record import check_resumed_data, tokens_digest, trained_wording
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.model.storage.seal import SEAL_FILE, check_seal
 from d2e_sft.train.checkpoints import (
     check_states,
@@ -15,7 +18,6 @@ from d2e_sft.train.checkpoints import (
     remove_leftovers,
     save_model_whole,
 )
-from d2e_sft.train.data_record import check_resumed_data, tokens_digest
 from d2e_sft.train.evaluation import EvaluatingTrainer
 from d2e_sft.train.run_folder import (
     check_resumable,
@@ -29,6 +31,8 @@ from d2e_sft.train.safeguards import StepGuard
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import bars_if_slow, without_notes
 from d2e_sft.util.terminal import say, warn
+
+_CARD = "README.md"
 
 
 class KeepingTrainer(EvaluatingTrainer):
@@ -88,6 +92,24 @@ class KeepingTrainer(EvaluatingTrainer):
         with explaining_full_disk(self, target), bars_if_slow(shown=not self.args.disable_tqdm):
             save_model_whole(self, target, lambda folder: write(folder, _internal_call=True))
 
+    def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
+        """Create the repository to push to, as transformers does; UserError if the Hub refuses or is out of reach."""
+        from d2e_sft.hub.client import hub_errors
+
+        with hub_errors(f"push_to_hub={self.args.hub_model_id or self.args.output_dir}", ENDPOINT):
+            super().init_hf_repo(*args, **kwargs)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write the card of `d2e export`, in the place of the drafts of transformers and peft."""
+        if self.is_world_process_zero():
+            from d2e_sft.hub.card import PLACEHOLDER, model_card
+
+            run, recipe, is_adapter = Path(self.args.output_dir), self.recipe, hasattr(self.model, "peft_config")
+            wording = load_prompt_set(trained_wording(str(run), recipe.data.prompt_set), recipe.data.form)
+            card = model_card(run, recipe, wording, adapter=is_adapter, licence=kwargs.get("license"))
+            card = card.replace(PLACEHOLDER, self.hub_model_id or PLACEHOLDER)
+            (run / _CARD).write_text(card, encoding="utf-8")
+
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # A head that is tied to the embeddings is stored once, as them.
         tied = getattr(self.model, "all_tied_weights_keys", {})
@@ -99,8 +121,12 @@ class KeepingTrainer(EvaluatingTrainer):
         for name, source in getattr(self.model, "all_tied_weights_keys", {}).items():
             if state_dict and source in state_dict:
                 state_dict.pop(name, None)
+        card = Path(output_dir or self.args.output_dir) / _CARD
+        has_card = card.exists()
         with without_notes():
             super()._save(output_dir, state_dict)
+        if not has_card:
+            card.unlink(missing_ok=True)  # peft's draft
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.

@@ -13,12 +13,12 @@ from d2e_sft.config.functions import MOVE_FUNCTION, OF_SCRIPT
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.config.sections import LoraSection
 from d2e_sft.data.built import taggers, tags_of_another
+from d2e_sft.data.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_bad_rows, write_samples
 from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.checks import count_processes, count_steps, loads_whole_steps, notes_on_steps, shared_micro_batch
-from d2e_sft.train.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.train.evaluation import trackers_with_tables
 from d2e_sft.train.rows import describe_rows, warn_without_contexts
 from d2e_sft.train.run_folder import ROWS_FILE, SKIPPED_FILE

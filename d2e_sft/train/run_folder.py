@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
+from d2e_sft.data.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.model.storage.folder import check_dependencies
 from d2e_sft.model.storage.seal import SEAL_FILE, damage
-from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import removal
 from d2e_sft.util.locks import LOCK_FILE

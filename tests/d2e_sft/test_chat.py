@@ -8,10 +8,10 @@ import pytest
 from d2e_sft.chat import PLAIN, ChatSession, open_session, talk
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder, FormatPrompt
+from d2e_sft.data.data_record import trained_wording
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import LoadedModel
-from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import generated
 from tests.d2e_sft.hub.runs import make_run, write_data_record

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.recipe import recipe_of
+from d2e_sft.data.data_record import trained_wording
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, stop_token_ids
@@ -27,7 +28,6 @@ from d2e_sft.server.openai import RequestError
 from d2e_sft.server.prompts import Prompts
 from d2e_sft.server.queue import BatchQueue, Prompt
 from d2e_sft.server.start import ServeOptions, address, listening, run
-from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.progress import Progress

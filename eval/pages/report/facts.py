@@ -18,8 +18,8 @@ from markupsafe import Markup
 from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.decoding import describe
 from d2e_sft.config.recipe import recipe_of
+from d2e_sft.data.data_record import DATA_FILE, DataRecord
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.train.data_record import DATA_FILE, DataRecord
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 from d2e_sft.util.table import NONE, percent

@@ -11,12 +11,12 @@ from transformers import TrainingArguments
 from d2e_sft import cli
 from d2e_sft.commands.quickstart import steps
 from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
+from d2e_sft.data.data_record import DATA_FILE, DataRecord, DataSource
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import keeping_models
 from d2e_sft.train import launch
 from d2e_sft.train import run as train
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.train.data_record import DATA_FILE, DataRecord, DataSource
 from tests.command import d2e, finish, output_of, refusal_of, start
 from tests.factories import write_recipe
 from tests.tiny import make_samples

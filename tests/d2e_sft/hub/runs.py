@@ -11,10 +11,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from d2e_sft.config.recipe import DataSection, Recipe, load_recipe
+from d2e_sft.data.data_record import DATA_FILE, DataRecord, DataSource
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
 from d2e_sft.hub.card import model_card
-from d2e_sft.train.data_record import DATA_FILE, DataRecord, DataSource
 from d2e_sft.util.files import sha256_of, with_checksums, write_json
 from tests.factories import save_manifest, seal_run
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer

@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from d2e_sft.config.recipe import load_recipe
+from d2e_sft.data.data_record import trained_wording
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.hub import export as exporting
 from d2e_sft.hub.export import ExportOptions, export, exported_files
 from d2e_sft.model.loading import LoadedModel, load_model
-from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.files import with_checksums, write_json
 from tests.command import call, output_of, refusal_of
 from tests.d2e_sft.hub.runs import (

@@ -111,6 +111,27 @@ def test_a_push_of_transformers_sends_the_model_and_no_row(world: Path, tmp_path
     assert not any(name.endswith(".parquet") or b"A secret?" in content for name, content in sent.items())
 
 
+def test_a_pushed_adapter_has_our_card_and_a_saved_one_no_draft(world: Path, tmp_path: Path, hub: HubServer) -> None:  # noqa: F811
+    args = D2EConfig(str(tmp_path / "run"), hub_model_id="tester/mine", **SHORT)
+    lora = LoraConfig(r=2, target_modules="all-linear")
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS, peft_config=lora)
+    trainer.train()
+    trainer.save_model()
+    assert not (tmp_path / "run/README.md").exists()
+    trainer.push_to_hub()
+    card = hub.files["tester/mine"]["README.md"].decode()
+    assert "d2e-sft" in card
+    assert "tester/mine" in card
+    assert "More Information Needed" not in card
+
+
+def test_a_push_without_the_hub_says_what_to_do(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    args = D2EConfig(str(tmp_path / "run"), push_to_hub=True, hub_model_id="tester/mine", **SHORT)
+    with pytest.raises(UserError, match=r"tester/mine.*HF_HUB_OFFLINE"):
+        D2ETrainer(str(world / "model"), args, train_dataset=ROWS)
+
+
 def test_options_of_loading_a_model_by_name_are_those_of_transformers(world: Path, tmp_path: Path) -> None:
     def made(**options: Any) -> D2ETrainer:
         return D2ETrainer(str(world / "model"), D2EConfig(tmp_path, use_cpu=True, model_init_kwargs=options))
