@@ -24,12 +24,12 @@ from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.util.errors import UserError
 from tests import naive, naive_pairs
 from tests.attack.frame import Attempt, attack
-from tests.chat_samples import chat_sample
 from tests.chat_templates import NAMES, template, template_tokenizer
 from tests.d2e_sft.decoding.pairs import next_logits
 from tests.tiny import (
     SPECIALS,
     VOCAB_SIZE,
+    chat_sample,
     make_sample,
     save_tiny_model,
     tiny_model,

@@ -22,6 +22,15 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import bundled
 
 
+@pytest.fixture
+def recipe_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """`recipe.yaml`; a test's `more` is added to it."""
+    path = tmp_path / "recipe.yaml"
+    more = request.getfixturevalue("more") if "more" in request.fixturenames else ""
+    path.write_text(f"data: {{train: rows.parquet}}\ntrain: {{output_dir: runs/x}}\n{more}\n", encoding="utf-8")
+    return path
+
+
 def test_defaults_are_the_papers(recipe_file: Path) -> None:
     recipe = load_recipe(recipe_file)
     assert (recipe.d2e.alpha, recipe.d2e.kl_weight, recipe.d2e.kl_direction) == (0.5, 1.0, "original_refined")

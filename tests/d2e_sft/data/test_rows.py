@@ -17,8 +17,7 @@ from d2e_sft.data.hub_rows import Address, fetch_rows, parse_address, splits_of
 from d2e_sft.data.rows import file_of, samples_of
 from d2e_sft.data.sample import read_samples, write_samples
 from d2e_sft.util.errors import UserError
-from tests.chat_samples import TURNS, chat_sample
-from tests.tiny import make_sample, make_samples
+from tests.tiny import TURNS, chat_sample, make_sample, make_samples
 
 ROW = {"context": "It rained.", "question": "What fell?", "answer": "rain"}
 TAGGED = {
@@ -119,25 +118,6 @@ def test_contexts_that_no_turn_quotes_are_counted(capsys: pytest.CaptureFixture[
     assert not capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        ([ROW, {"query": "What?", "answer": "x"}], r"train_dataset, row 1: no `question`; it has query, answer"),
-        ([{"question": "What?", "label": "x"}], r"row 0: no `answer`; it has question, label"),
-        ([ROW, {"prompt": "What?", "completion": "x", "label": False}], r"row 1: label=False marks a wrong"),
-        ([{**ROW, "options": ["hail"]}], r"row 0: answers: \['rain'\] not among the options"),
-        ([{**ROW, "question": " "}], r"row 0: question: got ' '; expected text that is not empty"),
-        (["What fell?"], r"row 0: got 'What fell\?', a str; expected a dict"),
-        ([], r"train_dataset: no rows"),
-        (datasets.DatasetDict({"a": datasets.Dataset.from_list([ROW])}), r"has the splits a; expected one of them"),
-        (datasets.Dataset.from_list([ROW]).to_iterable_dataset(), r"without a length"),
-    ],
-)
-def test_an_invalid_row_is_an_error_with_its_number(rows: Any, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        samples_of(rows, "train_dataset")
-
-
 def test_a_dataset_of_the_hub_stands_for_a_file_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
     datasets.Dataset.from_list([{"messages": TURNS}]).save_to_disk(tmp_path / "chats")
@@ -161,6 +141,15 @@ def test_tensors_and_arrays_in_rows_are_their_values() -> None:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
+        ([ROW, {"query": "What?", "answer": "x"}], "train_dataset, row 1: no `question`; it has query, answer"),
+        ([{"question": "What?", "label": "x"}], "row 0: no `answer`; it has question, label"),
+        ([ROW, {"prompt": "What?", "completion": "x", "label": False}], "row 1: label=False marks a wrong"),
+        ([{**ROW, "options": ["hail"]}], "row 0: answers: ['rain'] not among the options"),
+        ([{**ROW, "question": " "}], "row 0: question: got ' '; expected text that is not empty"),
+        (["What fell?"], "row 0: got 'What fell?', a str; expected a dict"),
+        ([], "train_dataset: no rows"),
+        (datasets.DatasetDict({"a": datasets.Dataset.from_list([ROW])}), "has the splits a; expected one of them"),
+        (datasets.Dataset.from_list([ROW]).to_iterable_dataset(), "without a length"),
         ([{**ROW, "answer": None}], "row 0: `answer` is None; expected text\n  remedy: fill it"),
         ([{"prompt": "a", "completion": None}], "row 0: `completion` is None; expected text"),
         ([{"prompt": "a"}], "row 0: no `answer`; it has prompt; expected"),

@@ -10,7 +10,6 @@ import pytest
 
 from d2e_sft.data.sample import MOST_CHARACTERS, read_samples, write_bad_rows, write_samples
 from d2e_sft.util.errors import UserError
-from tests.chat_samples import chat_sample
 from tests.command import d2e, refusal_of
 from tests.d2e_sft.hub.runs import make_run
 from tests.factories import (
@@ -21,7 +20,7 @@ from tests.factories import (
     train_rows,
     write_recipe,
 )
-from tests.tiny import make_sample, make_samples, save_tiny_model
+from tests.tiny import chat_sample, make_sample, make_samples, save_tiny_model
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])

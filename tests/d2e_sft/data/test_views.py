@@ -15,9 +15,8 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.folder import BUILTIN
 from d2e_sft.util.errors import UserError
-from tests.chat_samples import chat_sample
 from tests.chat_templates import template, template_tokenizer
-from tests.tiny import make_sample, tiny_tokenizer
+from tests.tiny import chat_sample, make_sample, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
 FORMAT_SAMPLES = {

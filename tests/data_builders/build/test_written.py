@@ -23,10 +23,9 @@ from data_builders.build.export import FORMATS
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
-from tests.chat_samples import chat_sample
 from tests.command import call, output_of, refusal_of
 from tests.hub_server import HubServer
-from tests.tiny import make_sample, tiny_tokenizer
+from tests.tiny import chat_sample, make_sample, tiny_tokenizer
 
 
 def _built(raw: Path, out: Path, *datasets: str, **options: Any) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import BadRow, EventSample, read_samples, write_samples
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
-from tests.chat_samples import TURNS
 from tests.command import output_of
 from tests.data_builders.own_rows import QA, rows_of, write
+from tests.tiny import TURNS
 
 ASKED = {"context": "In 1998 it cost 0.1.", "question": "When?"}
 

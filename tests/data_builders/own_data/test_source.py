@@ -15,9 +15,9 @@ from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import IncompleteBuildError, build
 from data_builders.own_data.rows import last_turn
-from tests.chat_samples import TURNS
 from tests.command import output_of
 from tests.data_builders.own_rows import QA, QA_ROWS, error_of, rows_of, write
+from tests.tiny import TURNS
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 

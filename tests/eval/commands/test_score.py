@@ -10,7 +10,6 @@ import pytest
 
 from d2e_sft.data.sample import write_samples
 from eval.systems.run import score_files
-from tests.chat_samples import chat_sample
 from tests.command import call, output_of, refusal_of
 from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.compare.test_paper import balanced
@@ -20,7 +19,7 @@ from tests.eval.systems.files import ROWS, save
 from tests.eval.systems.wiqa_files import GRAPH, OTHER, QUESTIONS
 from tests.factories import save_bench
 from tests.judge_server import JudgeServer
-from tests.tiny import make_sample, save_tiny_model
+from tests.tiny import chat_sample, make_sample, save_tiny_model
 
 TEXTS = ["the cup", "the hat and the pen", "nothing", "nothing", "the pen", "nothing"]  # the last one is wrong
 

@@ -21,8 +21,8 @@ from eval.score.frame import AVERAGE, BOTH
 from eval.score.predictions import EventScores, Prediction, ScoredOption
 from eval.score.scores import DatasetSubsets, headline, score_predictions
 from eval.score.scoring import score_output
-from tests.chat_samples import chat_sample
 from tests.factories import choice, prediction, story
+from tests.tiny import chat_sample
 
 
 def content_of(predictions: Sequence[Prediction]) -> dict[str, Any]:
