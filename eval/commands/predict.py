@@ -75,7 +75,7 @@ def predict(
     """Answer the rows of FILE with MODEL; gold answers are not needed.
 
     FILE is CSV, TSV, JSONL, JSON or Parquet with the columns context and question, and optionally options, format,
-    relation and id; or rows as d2e data build writes them; or a description of own data (YAML). Rows with the column
+    relation and id; or rows of a build (test.parquet); or a description of own data (YAML). Rows with the column
     messages are chats: the last user turn is answered. If a chat ends with the assistant's turn, that turn is the
     reference answer, as in d2e eval, and the model does not see it. For other column names see --mapping. OUT has the
     same rows in the same order. Its columns are id (by default the line), question, answer, output (of the model), and
