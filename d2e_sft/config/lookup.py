@@ -173,7 +173,8 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         raise UserError(f"{path}: not a YAML file ({error})") from None
     if not isinstance(sections, dict):
         raise UserError(
-            f"{path}: holds {type(sections).__name__}; expected the sections of a recipe, as `train: {{}}`"
+            f"{path}: {'is empty' if sections is None else f'holds a {type(sections).__name__}'}; expected the "
+            "sections of a recipe, as `train: {}`"
         )
     extended = sections.pop(EXTENDS, None) or []
     names = [extended] if isinstance(extended, str) else extended

@@ -223,7 +223,8 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
         refused += 1
         bad_rows.append({"file": str(path), "line": line, "error": checked, "row": row})
     if not samples:
-        raise UserError(f"{path}: no usable row ({refused} bad); expected at least one EventSample")
+        found = f"no usable row ({refused} bad)" if refused else "no rows"
+        raise UserError(f"{path}: {found}; expected at least one EventSample", "build the file again, or name another")
     return samples
 
 
