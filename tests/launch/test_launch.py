@@ -120,10 +120,15 @@ def test_a_job_started_again_continues(commands: Path, restarts: int, given: lis
 def test_near_the_time_limit_a_job_is_requeued_so_many_times(
     commands: Path, script: Path, arguments: list[str], restarts: int, requeued: bool
 ) -> None:
-    # srun hands SIGTERM on to what it runs, which saves and ends with 75.
-    body = "trap 'kill $!; exit 75' TERM\nd2e &\ntouch $REQUEUED.started\nwait\n"
-    (commands / "srun").write_text(f"#!/usr/bin/env bash\n{body}", encoding="utf-8")
-    (commands / "d2e").write_text("#!/usr/bin/env bash\nexec sleep 60\n", encoding="utf-8")
+    # srun that is sent SIGTERM kills what it runs; scancel signals the tasks, which save and end with 75.
+    bodies = {
+        "srun": "trap 'kill -KILL $!; exit 137' TERM\nd2e &\necho $! > $REQUEUED.task\nwait $!",
+        "scancel": '[ "$*" = "--signal=TERM 70123" ] && kill -TERM $(cat $REQUEUED.task)',
+        "d2e": "trap 'kill $!; exit 75' TERM\nsleep 60 &\ntouch $REQUEUED.started\nwait",
+    }
+    for name, body in bodies.items():
+        (commands / name).write_text(f"#!/usr/bin/env bash\n{body}\n", encoding="utf-8")
+        (commands / name).chmod(0o755)
     environment = {**job(commands, nodes=1, restarts=restarts), "D2E_MAX_REQUEUES": "3"}
     process = subprocess.Popen(["bash", str(script), *arguments], env=environment, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
