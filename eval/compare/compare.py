@@ -15,6 +15,7 @@ The table has a row for each part, group, measure and run. The parts are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -114,6 +115,11 @@ class Comparison:
     @property
     def seeds(self) -> list[int]:
         return [] if self.by_seed is None else [int(seed) for seed in self.by_seed.seed.unique()]
+
+    @property
+    def latex_label(self) -> str:
+        """The benchmark's name as a part of LaTeX labels; a comma there would separate two labels."""
+        return re.sub(r"[\s,]+", "-", self.bench.partition(", ")[0])
 
     @property
     def intervals(self) -> str:

@@ -29,6 +29,7 @@ from eval.score.frame import GAP
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE
 
 _WILD = r"(?<=/)(\*|\?|\[[^\]]*\])+[-_,. ]*|[-_,. ]*(\*|\?|\[[^\]]*\])+"  # with the separator next to it
+OWN_BUILDS = "a build for each seed"
 _NARROW = "narrow the pattern to the runs of one way of training"
 
 
@@ -122,6 +123,29 @@ def compare_seeds(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
         " ".join(filter(None, key[1 : 7 if key[:6] in groups or key[0] == "measures" else 6])) for key in lacking
     ]
     left_out += [*results[0].left_out, *(f"{name} (fewer than {ENOUGH_ROWS} rows)" for name in sorted(small))]
-    facts: dict[str, Any] = {"by_seed": by_seed, "left_out": tuple(dict.fromkeys(left_out)), "small_subsets": None}
+    facts: dict[str, Any] = {
+        "bench": _shared_name([c.bench for c in results]),
+        "by_seed": by_seed,
+        "left_out": tuple(dict.fromkeys(left_out)),
+        "small_subsets": None,
+    }
     facts |= {"decoding": decoding_of_runs(runs), "costs": costs_of_runs(runs)}
     return replace(results[0], scores=scores, **facts)
+
+
+def _shared_name(benches: Sequence[str]) -> str:
+    """Return the benchmark's name; of several, the words they share: `datasets-habit---seed-0` and so on are `habit`.
+
+    A build's folder is named by the words of its command, so `seed` and `datasets` are left out as words of options.
+    """
+    if len({*benches}) == 1:
+        return benches[0]
+    names = [re.split(r"-+|_(?=\d+(?:-|$))", name) for name in benches]
+    differs = [len({*words}) > 1 for words in zip(*names, strict=False)] + [True]
+    kept = [
+        word
+        for place, word in enumerate(names[0][: len(differs) - 1])
+        if not (differs[place] or (word == "seed" and differs[place + 1]) or (place == 0 and word == "datasets"))
+    ]
+    name = "-".join(word.removeprefix(f"{kept[0]}.") for word in kept)  # `habit-habit.strength` says habit twice
+    return ", ".join(filter(None, (name, OWN_BUILDS)))

@@ -60,8 +60,9 @@ def text_of(
     tables = comparison_tables(comparison, groups=is_page or not hidden, detail=is_page or detail, part=part)
     tables += curves
     if form == "latex":
-        name = comparison.bench.replace(" ", "-")
-        return "\n".join(latex_table(table, f"{name}-{number}") for number, table in enumerate(tables, start=1))
+        return "\n".join(
+            latex_table(table, f"{comparison.latex_label}-{number}") for number, table in enumerate(tables, start=1)
+        )
     if is_page:
         return "\n\n".join([*map(Table.markdown, tables), *closing_lines(comparison), *lines]) + "\n"
     parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
@@ -85,7 +86,7 @@ def measures_latex(comparison: Comparison) -> str:
     caption = f"{comparison.bench}: percent, with {comparison.intervals}."
     if len(comparison.labels) > 1:
         caption += f" † differs from {comparison.labels[0]} ({comparison.test(TEST_OF_MEASURES)}, Holm, p < 0.05)."
-    return latex_table(Table.of(columns, rows, caption), comparison.bench.replace(" ", "-"))
+    return latex_table(Table.of(columns, rows, caption), comparison.latex_label)
 
 
 def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:

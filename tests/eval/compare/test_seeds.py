@@ -79,6 +79,24 @@ def test_seeds_may_have_samples_of_their_own_and_what_one_lacks_is_named(tmp_pat
     assert "Decoded differently" not in printed
 
 
+@pytest.mark.parametrize(
+    ("bench", "name"),
+    [
+        ("datasets-habit---seed-{}-habit.strength=0.95---swap-0.5", "habit-strength=0.95-swap-0.5"),
+        ("habit_{}", "habit"),
+        ("{}", ""),
+    ],
+)
+def test_builds_of_each_seed_are_named_by_what_they_share(tmp_path: Path, bench: str, name: str) -> None:
+    for seed in (0, 1, 2):
+        trained(tmp_path / f"a-{seed}", [choice(n, n < 9 + seed) for n in range(20)], seed, bench=bench.format(seed))
+    printed = output_of("compare", "--seeds", tmp_path / "a-*")
+    assert f"{name}, a build for each seed: percent".lstrip(", ") in " ".join(printed.split())
+    assert d2e("compare", "--seeds", tmp_path / "a-*", "--out", tmp_path / "c.tex") == 0
+    label = rf"\label{{tab:{name or 'a-build-for-each-seed'}-1}}"
+    assert label in (tmp_path / "c.tex").read_text(encoding="utf-8")
+
+
 def test_measures_of_a_system_are_compared_over_seeds(tmp_path: Path) -> None:
     for seed in (0, 1):
         for way, right in (("a", [1, 0, 0, 0]), ("b", [1, 1, 1, seed])):
