@@ -9,7 +9,7 @@ import fnmatch
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -72,8 +72,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A planned sweep: axis → names of its values, the points that this call chose, and the overrides it asked for."""
+    """A planned sweep: axis → names of its values, the points that this call chose, and the overrides it asked for.
 
+    `name` is that of its file, or of the recipe.
+    """
+
+    name: str
     spec: SweepSpec
     out: Path
     axes: dict[str, list[str]]
@@ -87,6 +91,12 @@ class Sweep:
         if self.spec.bench is not None:
             return ("--bench", self.spec.bench)
         return None if self.spec.suite is None else ("--suite", self.spec.suite)
+
+    @property
+    def scored_on(self) -> str:
+        """The benchmark in a sentence."""
+        own = "each build's own test rows"
+        return "" if self.bench is None else own if self.spec.bench == OWN_DATA else self.bench[1]
 
     def bench_of(self, point: Point) -> tuple[str, str] | None:
         """Return the benchmark of a point: that of its evaluation, its own data's test rows, or the sweep's."""
@@ -128,7 +138,7 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
     Args:
         words: `NAME` chooses a run or point, `AXIS=VALUE,…` values of an axis; `section.key=VALUE` overrides all
             recipes, and with several values adds an axis.
-        stem: of the sweep's folder, where neither `out` nor the file names one.
+        stem: the sweep's name; also of its folder, where neither `out` nor the file names one.
     """
     recipe = require_recipe(spec.recipe).name  # the same for a relative path, a full one and a bundled name
     folder = out or Path(spec.out or f"runs/sweep-{stem}")
@@ -150,16 +160,20 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
         else:
             overrides[key] = values[0]
     if not axes:
-        raise UserError("a sweep without an axis; expected section.key=value,value, for example d2e.alpha=0.1,0.5")
+        load_recipe(spec.recipe)  # a mistake in it comes first
+        keys = " or `axes`, `runs`" if spec.file != spec.recipe else ""
+        expected = f"expected section.key=value,value{keys}, for example d2e.alpha=0.1,0.5"
+        raise UserError(f"{spec.file}: a sweep without an axis; {expected}")
     several = (axis for axis, changes in axes.items() if axis.startswith("eval.") and len(changes) > 1)
     if axis := next((axis for axis in several if axis != "eval.alpha"), None):
         raise UserError(
             f"{axis}={','.join(axes[axis])}: changes how a model is scored, not the model; expected one value",
             remedy="give one value for all points, or score the trained points again with d2e eval",
         )
+    called = {*overrides, *(axes.keys() - spec.axes.keys())}
     spec = spec.model_copy(update={"recipe": recipe, "axes": axes})
     points, trained, scored = list[Point](), dict[str, str](), dict[str, str]()
-    for point in _make_points(spec, folder, overrides):
+    for point in _make_points(spec, folder, overrides, called):
         first = trained.setdefault(point.training(), point.name)
         rows = str(point.build) if spec.bench == OWN_DATA else ""
         same = scored.setdefault(point.training() + point.scoring() + rows, point.name)
@@ -180,11 +194,11 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
         if all(point.values[axis] in values for axis, values in only.items())
         and (not names or {point.name, point.values.get(RUN)} & set(names))
     }
-    return Sweep(spec, folder, shown, points, frozenset(chosen), overrides)
+    return Sweep(stem, spec, folder, shown, points, frozenset(chosen), overrides)
 
 
-def _make_points(spec: SweepSpec, folder: Path, common: dict[str, str]) -> Iterator[Point]:
-    """Yield the points of a sweep in this folder; `common` are overrides of all recipes."""
+def _make_points(spec: SweepSpec, folder: Path, common: dict[str, str], called: Container[str]) -> Iterator[Point]:
+    """Yield the points of a sweep in this folder; `common` are overrides of all recipes, `called` the call's keys."""
     short, taken = short_keys(list(spec.axes)), set[str]()
     for names in product(*spec.axes.values()):
         values = dict(zip(spec.axes, names, strict=True))
@@ -222,10 +236,19 @@ def _make_points(spec: SweepSpec, folder: Path, common: dict[str, str]) -> Itera
                 )
             taken.add(name)
             words = [f"{key}={text}" for key, text in overrides.items()]
-            recipe = load_recipe(spec.recipe, [*words, f"{OUTPUT}={json.dumps(str(folder / name))}"])
+            recipe = _load(spec, [*words, f"{OUTPUT}={json.dumps(str(folder / name))}"], called)
             shown = {**values, EVALUATION: suffix.strip("-") or "default"}
             train = all(change.train for change in changes)
             yield Point(name, suffix, shown, words, recipe, evaluation, train, build, scored, errors)
+
+
+def _load(spec: SweepSpec, overrides: Sequence[str], called: Container[str]) -> Recipe:
+    """Load the recipe of a point; UserError names the sweep's file if its keys are wrong."""
+    try:
+        return load_recipe(spec.recipe, overrides)
+    except UserError as error:
+        load_recipe(spec.recipe, [word for word in overrides if word.partition("=")[0] in called])
+        raise UserError(f"{spec.file}: {error.message.removeprefix(f'{spec.recipe}: ')}", error.remedy) from None
 
 
 def _with_named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:

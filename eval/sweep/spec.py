@@ -26,17 +26,17 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
 from d2e_sft.config.objectives import View
-from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
+from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_yaml
 from d2e_sft.util.paths import bundled
 from eval.compare.paper_layouts import Layout
@@ -199,6 +199,7 @@ class SweepSpec(SpecPart):
     comparisons: dict[str, list[str]] = Field(default_factory=dict)
     paper_tables: dict[str, PaperTableOf] = Field(default_factory=dict)
     published: str | None = None
+    _file: str = PrivateAttr("")
     reports: dict[str, ReportOf] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -224,6 +225,11 @@ class SweepSpec(SpecPart):
             raise ValueError(f"axes: got {', '.join(self.axes)}; a probe needs one named {SEED} to average over")
         return self
 
+    @property
+    def file(self) -> str:
+        """The file that was read, which without axes may be the recipe itself."""
+        return self._file
+
     def check_value(self, axis: str, value: str) -> None:
         """Raise UserError, which lists what the sweep has, if it has no such axis or value."""
         if axis not in self.axes:
@@ -246,9 +252,13 @@ def read_spec(name: str, scale: str | None = None) -> SweepSpec:
     if not Path(name).is_file() and name.startswith("launch/") and ours.is_file():  # outside the clone
         name = str(ours)
     if Path(name).is_file():
-        with suppress(yaml.YAMLError, ValueError):  # reading it as a recipe reports what is wrong
+        if Path(name).suffix.lower() not in (".yaml", ".yml"):
+            raise UserError(f"{name}: not a sweep file or recipe; expected .yaml", "name such a file, or a recipe")
+        try:
             content = load_yaml(Path(name).read_text(encoding="utf-8"), texts_only=True)
-    is_sweep = isinstance(content, dict) and bool({"runs", "axes"} & content.keys())
+        except (yaml.YAMLError, ValueError) as error:
+            raise UserError(f"{name}: not a YAML file ({error})") from None
+    is_sweep = isinstance(content, dict) and bool({"recipe", "runs", "axes"} & content.keys())
     scales: Any = content.pop("scales", {}) if is_sweep else {}
     known = list(scales) if isinstance(scales, dict) else []
     if scale is not None and scale not in known:
@@ -257,13 +267,34 @@ def read_spec(name: str, scale: str | None = None) -> SweepSpec:
             f"{did_you_mean(scale, known)}",
             remedy="drop --scale, or add `scales` to the sweep's file",
         )
-    if not is_sweep:
-        return SweepSpec(recipe=name)
+    content = content if is_sweep else {"recipe": name}
     try:
-        return SweepSpec.model_validate(content if scale is None else scaled(content, scales[scale]))
+        spec = SweepSpec.model_validate(content if scale is None else scaled(content, scales[scale]))
     except (ValidationError, UserError) as error:
-        problem = error.message if isinstance(error, UserError) else describe_validation_error(error)
+        problem = error.message if isinstance(error, UserError) else describe_validation_error(error, _describe)
         raise UserError(f"{name}: not a valid sweep ({problem})") from None
+    spec._file = name
+    return spec
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    """Return a problem that pydantic found; an unknown key is set against those of its part of the file."""
+    if problem["type"] != "extra_forbidden":
+        return describe_problem(problem)
+    *above, key = map(str, problem["loc"])
+    part: Any = SweepSpec
+    for step in above:  # the name of a table or value is no key, and leads to what the mapping holds
+        part = part.model_fields[step].annotation if step in getattr(part, "model_fields", {}) else part
+        part = next((kind for kind in _kinds(part) if issubclass(kind, BaseModel)), part)
+    known = [*part.model_fields, *(["runs", "scales"] if part is SweepSpec else [])]
+    of = f" of {'.'.join(step or repr(step) for step in above)}" if above else ""
+    return f"unknown key {key!r}{of}; expected some of {', '.join(known)}.{did_you_mean(key, known)}"
+
+
+def _kinds(annotation: Any) -> list[type]:
+    """Return the classes in an annotation, the outer ones first."""
+    inner = [kind for part in get_args(annotation) for kind in _kinds(part)]
+    return [*([annotation] if isinstance(annotation, type) and not inner else []), *inner]
 
 
 def scaled(content: dict[str, Any], scale: Any) -> dict[str, Any]:

@@ -135,7 +135,13 @@ def test_words_choose_values_of_axes(tmp_path: Path) -> None:
         ("axes: {number: [3, 4]}\nprobe: {reference: {number: 3}}", "", "needs one named seed"),
         ("axes: {seed: [3, 4], way: [sft]}\nprobe: {reference: {way: sfd}}", "", "way=sfd: expected one of sft"),
         ("axes: {seed: [3, 4]}\nprobe: {reference: {}}", "", "reference: got {}"),
-        ("axes: {seed: [3, 4]}\nrows: x.json", "", "not a valid sweep.*rows"),
+        ("axes: {seed: [3, 4]}\nrows: x.json", "", "not a valid sweep.*unknown key 'rows'.*results"),
+        ("axis: {seed: [3, 4]}", "", "sweep.yaml.*unknown key 'axis'.*Did you mean 'axes'"),
+        ("runs: {a: {evaluations: {'': {alfa: 1}}}}", "", "'alfa' of axes.run.a.evaluations.''.*Did you mean 'alpha'"),
+        ("axes: {seed: [3, 4]", "", "sweep.yaml: not a YAML file"),
+        ("bench: x", "", "sweep.yaml: a sweep without an axis.*`axes`"),
+        ("overrides: {train.lerning_rate: 1}\nruns: {a: {}}", "", "sweep.yaml: unknown key 'train.lerning_rate'"),
+        ("runs: {a: {}}", "train.lerning_rate=1", "recipe.yaml: unknown key 'train.lerning_rate'"),
     ],
 )
 def test_a_file_or_a_word_that_fits_nothing_is_refused(tmp_path: Path, text: str, words: str, said: str) -> None:
@@ -192,6 +198,7 @@ def test_what_would_fail_after_the_trainings_is_refused_before_them(tmp_path: Pa
 
 def test_an_untrained_model_is_scored_on_each_build_s_rows(tmp_path: Path) -> None:
     sweep = planned(tmp_path, text=OWN.replace("d2e: {}", "base: {train: false}"), bench="{build}")
+    assert sweep.scored_on == "each build's own test rows"
     base = {point.values["seed"]: point.scored_in for point in sweep.points if not point.train}
     assert len({*base.values()}) == 2
 
