@@ -1,7 +1,8 @@
 """A comparison as text: its tables, and at the end a verdict on each run against the first.
 
 A run uses the context more if it is better on conflict rows, where the habit is wrong, and not worse on aligned ones.
-Both are needed, because a method may trade one for the other.
+Both are needed, because a method may trade one for the other. If its outputs contain the context's answer as often, only
+the form of the answers differs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ COMPARED = ("conflict", "aligned")  # what a verdict is about
 MORE, LESS = "uses the context more", "uses the context less"
 HIGHER = "conflict higher, aligned not decided"
 SAME, OPEN = "no difference", "not decided"
+_ABOUT_CONTEXT = (MORE, HIGHER, LESS)
+CONTAINING = ("context_only", "both")  # the cells of conflict outputs that contain an accepted answer
 _SENTENCES = {  # a verdict → its sentence about a run and the first one
     MORE: "{run} uses the context more than {first}",
     LESS: "{run} uses the context less than {first}",
@@ -170,11 +173,33 @@ def subset_verdicts(comparison: Comparison) -> dict[str, str]:
     if block is None or "conflict" not in block.sizes:
         return {}
     changes = {label: subset_changes(block, label) for label in comparison.labels[1:]}
-    for label in _in_order({label: _decided(by_subset) for label, by_subset in changes.items()}):
+    decided = {label: _decided(comparison, block, label) for label in changes}
+    for label in _in_order(decided):
         sentence = _SENTENCES[subset_verdict(changes[label])].format(run=label, first=first)
         shown = [f"{points(c, star=False, unit=' points')} on {name} rows" for name, c in changes[label].items()]
+        if (shares := shares_by_form(comparison, block, label)) is not None:
+            sentence = f"{label} differs from {first} mostly in the form of its answers"
+            own, others = map(percent, shares)
+            shown.append(f"but {own} % of its conflict outputs contain the context's answer, and {others} % of {first}'s")
         lines[label] = f"{sentence}: {', '.join(shown)}."
     return lines
+
+
+def shares_by_form(comparison: Comparison, block: Block, run: str) -> tuple[float, float] | None:
+    """Return the shares of the run's and the first run's conflict outputs that contain the context's answer.
+
+    None unless exact match decides about conflict rows, and containment differs by less than half as much: then the
+    runs differ in the form of their answers, such as a sentence where a word was asked for. Of free answers only.
+    """
+    free = {other.name for other in comparison.blocks("faithfulness", "dataset")}
+    changes, both = subset_changes(block, run), list[float]()
+    if block.name not in free or subset_verdict(changes) not in _ABOUT_CONTEXT:
+        return None
+    for label in (run, comparison.labels[0]):
+        cells = [block.score(label, cell, "conflict") for cell in CONTAINING]
+        both.append(sum(cell.mean for cell in cells if cell is not None))
+    own, others = both
+    return (own, others) if (own - others) / changes["conflict"].mean < 0.5 else None
 
 
 def refusal_verdicts(comparison: Comparison) -> list[str]:
@@ -191,9 +216,14 @@ def refusal_verdicts(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _decided(changes: dict[str, Difference]) -> float:
-    """Return the difference on conflict rows if it is decided and aligned rows were not found to be worse, else 0."""
-    return changes["conflict"].mean if subset_verdict(changes) in (MORE, HIGHER, LESS) else 0.0
+def _decided(comparison: Comparison, block: Block, run: str) -> float:
+    """Return the difference on conflict rows if it is decided and aligned rows were not found to be worse, else 0.
+
+    It is 0, too, if only the form of the answers differs.
+    """
+    changes = subset_changes(block, run)
+    counts = subset_verdict(changes) in _ABOUT_CONTEXT and shares_by_form(comparison, block, run) is None
+    return changes["conflict"].mean if counts else 0.0
 
 
 def leader(comparison: Comparison) -> int | None:
@@ -201,7 +231,7 @@ def leader(comparison: Comparison) -> int | None:
     block, gains = comparison.headline, dict[int, float]()
     for place, label in enumerate(comparison.labels[1:], start=1):
         if block is not None and is_about_conflict(comparison):
-            gains[place] = _decided(subset_changes(block, label))
+            gains[place] = _decided(comparison, block, label)
         else:
             change = main_change(comparison, label)
             gains[place] = change.mean * change.significant

@@ -198,6 +198,20 @@ def test_the_largest_decided_gain_leads_even_if_aligned_rows_are_not_decided(tmp
     assert list(subset_verdicts(found)) == ["swapped", "d2e", "low", "worse"]
 
 
+def test_answers_of_another_form_are_no_other_use_of_the_context(tmp_path: Path) -> None:
+    sentences = [story(row, "conflict", "It is in the garage.") for row in range(1000, 1050)]
+    rest = [row for row in habit_rows(60, 0, of=60) if row.subset == "aligned" or int(row.id[1:]) >= 1050]
+    found = compared(
+        tmp_path, words=habit_rows(60, 55, of=60), sentences=[*rest, *sentences], habit=habit_rows(60, 5, of=60)
+    )
+    lines = subset_verdicts(found)
+    assert "sentences differs from words mostly in the form of its answers: -91.7" in lines["sentences"]
+    assert "83.3 % of its conflict outputs contain the context's answer, and 91.7 % of words's" in lines["sentences"]
+    assert lines["habit"].startswith("habit uses the context less than words")
+    swapped = compared(tmp_path / "other", sentences=[*rest, *sentences], words=habit_rows(60, 55, of=60))
+    assert leader(swapped) is None
+
+
 def test_of_few_samples_equal_answers_do_not_decide_that_there_is_no_difference(tmp_path: Path) -> None:
     for of, verdict in ((121, "not decided"), (122, "no difference")):  # 0.97 ** 122 is below 0.025
         rows = habit_rows(of, 9, of=of)
