@@ -1,8 +1,8 @@
 """A comparison as text: its tables, and at the end a verdict on each run against the first.
 
 A run uses the context more if it is better on conflict rows, where the habit is wrong, and not worse on aligned ones.
-Both are needed, because a method may trade one for the other. If its outputs contain the context's answer as often, only
-the form of the answers differs.
+Both are needed, because a method may trade one for the other. If its outputs contain the context's answer as often,
+only the form of the answers differs.
 """
 
 from __future__ import annotations
@@ -180,7 +180,9 @@ def subset_verdicts(comparison: Comparison) -> dict[str, str]:
         if (shares := shares_by_form(comparison, block, label)) is not None:
             sentence = f"{label} differs from {first} mostly in the form of its answers"
             own, others = map(percent, shares)
-            shown.append(f"but {own} % of its conflict outputs contain the context's answer, and {others} % of {first}'s")
+            shown.append(
+                f"but {own} % of its conflict outputs contain the context's answer, and {others} % of {first}'s"
+            )
         lines[label] = f"{sentence}: {', '.join(shown)}."
     return lines
 
