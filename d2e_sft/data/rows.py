@@ -2,7 +2,8 @@
 
 A row without a format is a free question (`qa`), or a choice (`scq`, `mcq`) if it has options. The context of a
 conversation is a column or a `<context>` span; `loss: all` is like TRL's `assistant_only_loss`. TRL's preferences
-(`prompt`, `chosen`, `rejected`, as text or turns; without `prompt` whole conversations) are read, too.
+(`prompt`, `chosen`, `rejected`, as text or turns; without `prompt` whole conversations) are read, too. A `prompt` of
+text that quotes the column `context` is a user turn, in its own wording; otherwise it is a question.
 """
 
 import json
@@ -116,11 +117,11 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     turns = row[chat] if chat else [*prompt, *completion] if isinstance(prompt, list) and completion else None
     if "rejected" in fields:
         fields["rejected"] = _rejected(fields["rejected"], completion, where)
+    context = fields.get("context", "")
+    if not isinstance(context, str) and (turns is not None or isinstance(prompt, str)):
+        raise UserError(f"{where}: `context`: got {shortened(context, 60)}; expected text")
     if turns is not None:
-        context, trained = fields.get("context", ""), row.get("loss") or loss
-        if not isinstance(context, str):
-            raise UserError(f"{where}: `context`: got {shortened(context, 60)}; expected text")
-        fields |= _of_turns(turns, context, trained, chat or "prompt", where)
+        fields |= _of_turns(turns, context, row.get("loss") or loss, chat or "prompt", where)
     else:
         if isinstance(completion, str):  # TRL joins it to the prompt, so it may begin with a blank
             completion = completion.strip()
@@ -128,6 +129,13 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
         fields |= _of_question(as_question, row, name, where)
         options = fields.get("options") or []
         defaults["format"] = "qa" if not options else "scq" if len(fields["answers"]) == 1 else "mcq"
+        from_prompt = isinstance(prompt, str) and "question" not in row
+        if from_prompt and context.strip() and context.strip() in fields["question"]:
+            # A wording would add the context to the text, and remove only its own copy of it from the imagined view.
+            answers = fields["answers"]
+            texts = (("user", fields["question"]), ("assistant", answers[0] if answers else ""))
+            turns = [{"role": role, "content": text} for role, text in texts]
+            fields |= _of_turns(turns, context, "last", "prompt", where) | {"answers": answers}
     checked = check_row({**defaults, **fields})
     if isinstance(checked, str):
         raise UserError(f"{where}: {checked}")
@@ -142,6 +150,8 @@ def _with_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
             return {**row, name: [*row[name], {"role": "assistant", "content": NOT_KNOWN}]} if unanswered else row
     if any(_given(row.get(name)) for name in ("answer", "answers", "completion", "chosen")):
         return row
+    if isinstance(row.get("prompt"), list):
+        return {**row, "completion": [{"role": "assistant", "content": NOT_KNOWN}]}
     return {**row, "answer": next(iter(row.get("options") or [NOT_KNOWN])), "answers": None}
 
 
@@ -153,7 +163,7 @@ def _given(answer: Any) -> bool:
 def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
     """Return the rejected answer: text, accepted forms, or the last of turns that otherwise are those of `chosen`."""
     if isinstance(value, str):
-        return [value]
+        return [value.strip()]
     if not (isinstance(value, list) and value and isinstance(value[0], Mapping)):
         return value  # checked with the sample
     try:

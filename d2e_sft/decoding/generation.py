@@ -96,7 +96,7 @@ def answer_samples(
 
     Args:
         model: A causal or an encoder-decoder language model; answers in eval mode.
-        samples: Samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
+        samples: Samples, or dicts with `question` and `context`, `messages` or `prompt`; answers are not needed.
         prompt_set: Wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
         max_length: Longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
 

@@ -14,6 +14,7 @@ import torch
 
 from d2e_sft.data.foreign import columns_of, nearest_columns, refuse_foreign
 from d2e_sft.data.hub_rows import Address, fetch_rows, parse_address, splits_of
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of, samples_of
 from d2e_sft.data.sample import read_samples, write_samples
 from d2e_sft.util.errors import UserError
@@ -116,6 +117,39 @@ def test_contexts_that_no_turn_quotes_are_counted(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.startswith("x: in 1 of 2 rows no turn quotes")
     samples_of([{**row, "context": "It rained."}], "x")
     assert not capsys.readouterr().err
+
+
+QUOTING = {"prompt": "Context: It rained.\n\nQuestion: What fell?\nAnswer:", "context": " It rained.\n"}
+
+
+@pytest.mark.parametrize(
+    "more", [{"completion": " rain"}, {"chosen": " rain", "rejected": " hail"}, {"answer": "rain"}]
+)
+def test_a_text_that_quotes_its_context_has_it_once_and_the_imagined_view_none(more: dict[str, str]) -> None:
+    (sample,) = samples_of([{**QUOTING, **more}], "x")
+    wording = load_prompt_set("default")
+    asked = {view: wording.messages(sample, view)[-1]["content"] for view in ("original", "imagined")}
+    assert asked == {"original": QUOTING["prompt"], "imagined": QUOTING["prompt"].replace("It rained.", "")}
+    assert len(wording.messages(sample, "original")) == 1
+    assert (wording.response(sample), sample.rejected) == ("rain", ["hail"] if "rejected" in more else [])
+    changed = sample.model_copy(update={"refined_context": "Rain."})
+    assert wording.messages(changed, "refined")[0]["content"] == QUOTING["prompt"].replace("It rained.", "Rain.")
+
+
+def test_other_texts_and_questions_of_their_own_have_the_words_of_the_prompt_set() -> None:
+    told = "It rained. What fell?"
+    rows = [{**QUOTING, "context": "It snowed.", "completion": "rain"}, {**ROW, "question": told}]
+    for sample in samples_of(rows, "x"):
+        assert (sample.format, sample.conversation) == ("qa", None)
+    with pytest.raises(UserError, match="row 0: no question before the assistant turn"):
+        samples_of([{"prompt": "It rained.", "completion": "a", "context": "It rained."}], "x")
+
+
+@pytest.mark.parametrize("prompt", [QUOTING["prompt"], [{"role": "user", "content": QUOTING["prompt"]}]])
+def test_prompts_alone_are_read_where_answers_are_not_needed(prompt: Any) -> None:
+    (sample,) = samples_of([{**QUOTING, "prompt": prompt}], "samples", answered=False)
+    messages = load_prompt_set("default").messages(sample, "original")
+    assert messages == [{"role": "user", "content": QUOTING["prompt"]}]
 
 
 def test_a_dataset_of_the_hub_stands_for_a_file_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
