@@ -11,6 +11,7 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing, write_whole
+from d2e_sft.util.terminal import say
 from eval.compare.compare import Comparison, compare_measures, compare_runs
 from eval.compare.runs import distinct_labels
 from eval.compare.verdicts import text_of
@@ -143,6 +144,8 @@ def score_files(
         )
     benchmark = load_benchmark(name)
     options = parse_options(benchmark.score_options, settings, name)
+    if gold.is_dir() and (file := benchmark.gold_at(gold, options)).is_file():
+        say(f"gold: {file}", err=True)
     pairs = zip(names, files, strict=True)
     return [ScoredFile(label, file, benchmark.name, benchmark.score(file, gold, options)) for label, file in pairs]
 

@@ -15,7 +15,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -257,7 +257,7 @@ def read_predictions(path: Path, gold: Sequence[CrepeProcedure], read: ReadAs, m
     """
     known = {procedure.id: procedure for procedure in gold}
     flat = is_flat(path)
-    lines, unread = _read_flat(path, known) if flat else ({}, None)
+    lines, unread = _read_flat(path, known, missing) if flat else ({}, None)
     outputs = {} if flat else {procedure.id: procedure for procedure in read_procedures(path)}
     remedy = "predict all, or score only those that are there: --set missing=leave_out" if missing == "error" else ""
     check_ids(path, "procedure", lines or outputs, known, all_of=remedy)
@@ -328,7 +328,9 @@ class CrepeLine(FlatRow):
         return f"{self.procedure}, step {self.step}, {self.event}"
 
 
-def _read_flat(path: Path, known: Mapping[str, CrepeProcedure]) -> tuple[dict[str, list[dict[str, str]]], int]:
+def _read_flat(
+    path: Path, known: Mapping[str, CrepeProcedure], missing: Missing
+) -> tuple[dict[str, list[dict[str, str]]], int]:
     """Return the changes of the procedures that have lines, and the number of pairs that could not be read.
 
     A null is equally likely, as in the official code. A procedure that has a line needs a line for each of its pairs.
@@ -336,7 +338,14 @@ def _read_flat(path: Path, known: Mapping[str, CrepeProcedure]) -> tuple[dict[st
     lines: dict[str, CrepeLine] = read_unique(read_lines(path, CrepeLine), "pair")
     names = dict.fromkeys(line.procedure for line in lines.values())
     check_ids(path, "procedure", names, known)
-    pairs = [f"{name}, step {step}, {event}" for id_ in names for name, step, event in known[id_].pairs]
+
+    def pairs_of(procedures: Iterable[str]) -> list[str]:
+        return [f"{name}, step {step}, {event}" for id_ in procedures for name, step, event in known[id_].pairs]
+
+    pairs = pairs_of(names)
+    check_ids(path, "pair", lines, pairs)
+    if missing == "error" and not lines.keys() >= {*pairs}:
+        pairs = pairs_of(known)  # so that all missing ones are counted
     check_ids(path, "pair", lines, pairs, all_of="write all lines with --template FILE")
     if not lines:
         raise UserError(f"{path}: holds no prediction", remedy="write all lines with --template FILE")
