@@ -19,6 +19,7 @@ from eval.sweep.cells import (
     steps,
 )
 from eval.sweep.plan import Sweep, plan_sweep
+from eval.sweep.run import refuse_other_sweep, run_sweep
 from eval.sweep.spec import read_spec
 
 
@@ -83,6 +84,7 @@ def sweep(
     _check_passed_on(planned, lent)
     rows = read_rows(planned.results)
     refuse_other_overrides(rows, planned.asked, planned.results)
+    refuse_other_sweep(planned)
     left = [point for point in planned.work if not is_done(planned, point, rows)]
     trainings = {point.trained_in for point in left if point.train}
     evaluations = 0 if planned.bench is None else len(left)
@@ -161,7 +163,6 @@ def _run(planned: Sweep, jobs: int, *, strict: bool) -> None:
     from eval.compare.reading import onset_table, plateau_table, settings, verdicts
     from eval.compare.verdicts import verdicts as verdicts_of
     from eval.sweep.results import collect, decoding_of, over_seeds, results_table, write_results
-    from eval.sweep.run import run_sweep
 
     spec = planned.spec
     for point in planned.points:

@@ -70,6 +70,7 @@ ABOUT_CONFIQA = (
     "not the known one and no negation; P_o: it contains the known one; M_R = P_o / (P_c + P_o); In-Acc: it contains "
     "the context's answer; EM: the answer is the context's"
 )
+_MORE_ROWS = "More --max-samples, a larger test share"
 _TEST, TEST_OF_MEASURES = "a sign-flip test", "approximate randomisation"
 _KINDS = (
     f"By what the questions ask for: accuracy ({RIGHT}) in percent with {{}}; “Which company …?” asks for a company"
@@ -178,6 +179,7 @@ def comparison_tables(
         return with_lines([measure_table(comparison), seed_table(comparison)])
     by_part = tables_by_part(comparison, detail=detail)
     if part is not None and part not in by_part:
+        refuse_small_subsets(comparison, part)
         parts = ", ".join(by_part)
         raise UserError(f"--part {part}: {comparison.bench} has none; expected {parts}", "name one of these")
     if part is not None:
@@ -372,8 +374,23 @@ def kind_tables(comparison: Comparison) -> list[Table]:
 
 def small_note(comparison: Comparison) -> str:
     """Return the footnote on subsets that have too few rows to compare, or on what a seed lacks; empty without any."""
+    return "".join(f"{sentence}. " for sentence in filter(None, _too_small(comparison))).rstrip()
+
+
+def refuse_small_subsets(comparison: Comparison, part: Part) -> None:
+    """Raise UserError if the part that is asked for lacks its rows because every subset has too few."""
+    problem, remedy = _too_small(comparison)
+    if part == "subsets" and problem:
+        raise UserError(
+            f"--part {part}: {comparison.bench} has none to compare. {problem}",
+            remedy or f"{_MORE_ROWS} gives more rows",
+        )
+
+
+def _too_small(comparison: Comparison) -> tuple[str, str]:
+    """Return what cannot be compared, with its reason, and what gives more rows."""
     if comparison.seeds and comparison.left_out:
-        return f"Left out, because not all seeds have them: {', '.join(comparison.left_out)}."
+        return f"Left out, because not all seeds have them: {', '.join(comparison.left_out)}", ""
     counts = [
         f"{dataset}, {subset}, {n} row{'s' * (n > 1)}, right: "
         + ", ".join(f"{label} {count}" for label, count in right.items())
@@ -381,9 +398,9 @@ def small_note(comparison: Comparison) -> str:
     ]
     lacking = {subset for _, subset, _ in comparison.small_subsets or {}} == {"unanswerable"}
     build = "d2e data build --unanswerable-test 1" if lacking else "d2e data build --swap-test 1"
-    remedy = f"More --max-samples, a larger test share, or {build}, gives more."
+    remedy = f"{_MORE_ROWS}, or {build}, gives more"
     few = f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS})"
-    return f"{few}: {'; '.join(counts)}. {remedy}" if counts else ""
+    return (f"{few}: {'; '.join(counts)}", remedy) if counts else ("", "")
 
 
 def _tagged_by(comparison: Comparison) -> str:

@@ -171,10 +171,9 @@ def run_process(arguments: Sequence[str], output: IO[str], lock: int, environmen
 def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
     """Train and score what is left to do; return the name of each failed point → why it failed.
 
-    The `jobs` trainings at a time share the cores evenly unless OMP_NUM_THREADS is set. UserError if the folder
-    belongs to another sweep, or another process works in it.
+    The `jobs` trainings at a time share the cores evenly unless OMP_NUM_THREADS is set. `refuse_other_sweep` has
+    checked the folder. UserError if another process works in it.
     """
-    refuse_other_sweep(sweep)
     refuse_no_place(sweep.results.parent, f"--results {sweep.results}", "the results", "name another file")
     groups: dict[str, list[Point]] = {}
     for point in sweep.work:

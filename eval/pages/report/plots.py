@@ -25,7 +25,7 @@ from d2e_sft.util.html.figures import (
 )
 from eval.compare.compare import Comparison
 from eval.compare.figures import Part
-from eval.compare.tables import main_values
+from eval.compare.tables import main_values, refuse_small_subsets
 from eval.score.frame import ALL, AVERAGE
 from eval.score.statistics import Interval
 
@@ -63,6 +63,7 @@ def write_plot(comparison: Comparison, file: Path, part: Part | None = None) -> 
     elif part in (None, "groups"):
         figure = scores_figure(comparison)
     else:
+        refuse_small_subsets(comparison, part)
         drawn = "subsets (aligned and conflict rows), kinds (two or more) and groups"
         raise UserError(f"--part {part}: {comparison.bench} has no picture of it; there are {drawn}", "write a .tex")
     write_figure(figure, file, dpi=200, salt=comparison.bench)

@@ -15,7 +15,7 @@ from eval.compare.verdicts import leader, subset_changes, subset_verdict, subset
 from eval.score.frame import AVERAGE
 from eval.score.predictions import Prediction
 from eval.score.statistics import Difference, paired_average
-from tests.command import output_of
+from tests.command import output_of, refusal_of
 from tests.eval.compare.rows import habit_rows
 from tests.factories import choice, make_run, prediction, reply, story, write_recorded
 
@@ -232,6 +232,10 @@ def test_small_subsets_are_counted_and_do_not_hide_the_result_on_the_others(tmp_
     order = ["all (77)", "By subset (habit 20 conflict)", "d2e against sft is not decided: mean", "+20.0 points ["]
     assert [printed.index(part) for part in order] == sorted(printed.index(part) for part in order)
     assert "fewer than 20): habit, aligned, 19 rows, right: sft 2, d2e 2." in printed
+    compared(tmp_path / "few", few=habit_rows(3, 4, of=5))
+    said = " ".join(refusal_of("compare", tmp_path / "few" / "few", "--part", "subsets").split())
+    assert "fewer than 20): habit, aligned, 5 rows" in said
+    assert "remedy: More --max-samples" in said
     assert json.loads((tmp_path / "c.json").read_text())["small_subsets"][0]["right"] == {"sft": 2, "d2e": 2}
     half = [*habit_rows(20, 20, of=20), *[choice(n, True) for n in range(40)]]
     assert compared(tmp_path / "half", half=half).is_about_subsets, "40 of 80 rows"

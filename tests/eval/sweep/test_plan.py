@@ -310,6 +310,10 @@ def test_points_may_be_added_and_what_was_begun_may_not_change(tmp_path: Path) -
         refuse_other_sweep(planned(tmp_path, text=text))
     with pytest.raises(UserError, match=r"another sweep\n  a: train\.learning_rate: 1e-05 → 2e-05"):
         refuse_other_sweep(planned(tmp_path, text=RUNS.replace("1e-5", "2e-5")))
+    bench = tmp_path / "test.jsonl"
+    bench.write_text(make_sample(1, split="test").model_dump_json())
+    call = ("sweep", tmp_path / "sweep.yaml", "--out", tmp_path / "out", "--bench", bench, "--dry-run")
+    assert "was begun with another sweep" in refusal_of(*call), "a dry run is refused like the real one"
 
 
 def test_what_is_scored_may_change_until_something_is(tmp_path: Path) -> None:
