@@ -38,6 +38,7 @@ from d2e_sft.util.distributed import (
 from d2e_sft.util.errors import UserError, describe_problem, did_you_mean, shortened
 from d2e_sft.util.files import load_json
 from d2e_sft.util.signals import end_with_parent
+from d2e_sft.util.terminal import say
 
 # Arguments from sections that have keys of the model and its files, too; one has another name than its key.
 _FROM_OTHER_SECTIONS = {
@@ -68,6 +69,8 @@ _NOT_RECORDED = {
     "assistant_only_loss",  # kept in the rows
 }
 _OF_BATCH = ("gradient_accumulation_steps", "per_device_train_batch_size")
+# TRL's, for what the trainer does with all rows; so its truth value of `packing` says nothing either.
+_DONE_ANYWAY = ("padding_free", "shuffle_dataset", "dataset_num_proc")
 _UNSET: tuple[Any, ...] = (None, False, "", [], {}, AcceleratorConfig())  # no value, as it is given or resolved
 _NO_LIMIT = 2**20  # tokens, for max_length=None, which means no limit in TRL
 _GATHER = "stage3_gather_16bit_weights_on_model_save"
@@ -259,8 +262,12 @@ class D2EConfig(_Keys):
         for argument in fields(args):
             value = getattr(args, argument.name) if argument.init else None
             default = argument.default_factory() if argument.default_factory is not MISSING else argument.default
-            if not argument.init or (argument.name == "packing" and not value):
-                continue  # as TRL says that samples are not packed
+            if (
+                not argument.init
+                or argument.name in _DONE_ANYWAY
+                or (argument.name == "packing" and value in (True, False))
+            ):
+                continue
             if argument.name in _OF_BATCH and value == default and more.get("batch_size"):
                 continue  # it follows from batch_size
             if argument.name in known:
@@ -270,6 +277,12 @@ class D2EConfig(_Keys):
         if refused:
             verb = "is" if len(refused) == 1 else "are"
             raise UserError(f"{type(args).__name__}: {', '.join(refused)} {verb} not supported", FROM_TRL)
+        if of_sft and "end_of_turn" not in more:
+            say(
+                f"{type(args).__name__}: end_of_turn is token; for TRL's tokens give "
+                f'D2EConfig.of(args, end_of_turn="template")',
+                err=True,
+            )
         return cls(**values | more)
 
     @property

@@ -49,6 +49,8 @@ class SFTConfig(TrainingArguments):
     max_length: int | None = 1024
     packing: bool = False
     padding_free: bool = False
+    shuffle_dataset: bool = False
+    dataset_num_proc: int | None = None
     completion_only_loss: bool | None = None
     assistant_only_loss: bool = False
     loss_type: str = "nll"
@@ -90,7 +92,7 @@ OF_CONFIG = {
     "tokens beside accumulation": {"micro_batch_tokens": 300, "gradient_accumulation_steps": 2},
 }
 OF_TRL: Mapping[str, Any] = {
-    "packing": True, "completion_only_loss": False, "dataset_text_field": "body", "loss_type": "dft",
+    "completion_only_loss": False, "dataset_text_field": "body", "loss_type": "dft",
     "router_aux_loss_coef": 0.1,
 }  # fmt: skip
 OF_TRAINER: Mapping[str, dict[str, Any]] = {
@@ -209,7 +211,9 @@ def test_parallelism_of_the_launcher_is_refused_too(tmp_path: Path, monkeypatch:
         D2EConfig(str(tmp_path))
 
 
-def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: Path) -> None:
+def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     args = D2EConfig.of(
         SFTConfig(str(tmp_path), learning_rate=0.5, max_length=77, use_cpu=True, completion_only_loss=True)
     )
@@ -218,6 +222,11 @@ def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: 
     whole = D2EConfig.of(SFTConfig(str(tmp_path), max_length=None, assistant_only_loss=True, use_cpu=True))
     assert whole.assistant_only_loss
     assert whole.recipe.data.max_length > 10**6
+    assert 'end_of_turn="template"' in capsys.readouterr().err
+    done = {"packing": True, "padding_free": True, "shuffle_dataset": True, "dataset_num_proc": 2}
+    packed = D2EConfig.of(SFTConfig(str(tmp_path), use_cpu=True, **done), end_of_turn="template")
+    assert (packed.packing, packed.recipe.data.end_of_turn) == ("auto", "template")
+    assert not capsys.readouterr().err
 
 
 def test_no_maximum_length_trains_on_rows_above_the_default(tmp_path: Path) -> None:
