@@ -142,7 +142,7 @@ def train(
         if value:
             reason = "training needs the weights" if name == "without-weights" else "nothing is trained with it"
             raise UserError(f"--{name}: {reason}", remedy="add --dry-run, or leave it out")
-    if auto_resume and resume and is_complete(loaded):
+    if resume and not overwrite and is_complete(loaded):
         say(f"{loaded.train.output_dir}: is finished; nothing is left to train")
         return
     if launcher is not None:

@@ -20,6 +20,7 @@ from d2e_sft.train.checkpoints import (
 )
 from d2e_sft.train.evaluation import EvaluatingTrainer
 from d2e_sft.train.run_folder import (
+    TRAINER_STATE,
     check_resumable,
     clear_run,
     contains_run,
@@ -65,9 +66,12 @@ class KeepingTrainer(EvaluatingTrainer):
             return None
         if self.record is not None and (resume is True or (source / RECIPE_FILE).is_file()):
             size, processes = len(self.inputs.train_dataset), self.args.world_size
-            for longer in check_resumable(self.recipe, source):
-                warn(f"{longer}: from here on the learning rate follows the schedule of the longer training")
+            longer = check_resumable(self.recipe, source)
+            for change in longer:
+                warn(f"{change}: from here on the learning rate follows the schedule of the longer training")
             check_resumed_data(self.recipe, size, self.tokens_sha256, processes=processes, run=source)
+            if longer:  # if it is killed, it is not finished
+                (run / TRAINER_STATE).unlink(missing_ok=True)
         if resume is True:
             if (checkpoint := resuming_point(run)) is None:
                 say(f"{run} has no complete checkpoint: training starts from the beginning", err=True)

@@ -72,6 +72,7 @@ class LossLines(ProgressCallback):
     def __init__(self, own: Collection[str] = ()) -> None:
         super().__init__()
         self.own = own
+        self.begun_at = 0  # the step after which this call began
         self._columns: list[str] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -79,7 +80,7 @@ class LossLines(ProgressCallback):
             self.training_bar = Progress(
                 total=state.max_steps, initial=state.global_step, desc="training", unit="step"
             )
-        self.current_step = state.global_step
+        self.begun_at = self.current_step = state.global_step
 
     def on_prediction_step(
         self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
@@ -99,7 +100,10 @@ class LossLines(ProgressCallback):
     def lines(self, step: int, logs: Mapping[str, Any]) -> list[str]:
         """A log as lines of text: of a training step, of an evaluation, of the probe, or of the end."""
         if "train_runtime" in logs:
-            return [f"{step:,} steps in {logs['train_runtime']:,.0f} s; mean loss {logs['train_loss']:.4g}"]
+            steps, mean = f"{step:,} steps", "mean loss"
+            if self.begun_at:
+                steps, mean = f"{step - self.begun_at:,} of {steps}", "mean loss of these"
+            return [f"{steps} in {logs['train_runtime']:,.0f} s; {mean} {logs['train_loss']:.4g}"]
         probed = []
         if f"{PREFIX}{PLAIN}_conflict" in logs:
             plain, debiased, imagined = (

@@ -5,6 +5,7 @@ Training starts only in a clean folder, since files of an earlier run would be t
 Nothing here imports torch, so that a folder that does not fit is reported at once.
 """
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -137,12 +138,29 @@ def resuming_point(run: Path) -> Path | None:
 
 
 def is_complete(recipe: Recipe) -> bool:
-    """Whether the recipe's own run is finished, and has no checkpoint from which more could be trained."""
+    """Whether the recipe's own run is finished, so that its newest checkpoint, if any, is of its last step.
+
+    A `train.bf16` that is null becomes the run's, as in a resumed run.
+    """
     run = Path(recipe.train.output_dir)
-    if not (run / TRAINER_STATE).is_file() or checkpoints_of(run) or _changed_keys(recipe, run):
+    marks = (run / TRAINER_STATE, run / RECIPE_FILE)
+    if not all(mark.is_file() for mark in marks) or next(run.glob("*.safetensors"), None) is None:
+        return False
+    keep_precision(recipe)
+    newest = checkpoints_of(run)[:1]
+    if _changed_keys(recipe, run) or any(step_of(checkpoint) != _last_step(run) for checkpoint in newest):
         return False
     refuse_other_source(recipe, run)
     return True
+
+
+def _last_step(run: Path) -> int | None:
+    """The step at which the run finished; None if its state cannot be read."""
+    try:
+        step = json.loads((run / TRAINER_STATE).read_text(encoding="utf-8"))["global_step"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def check_resumable(recipe: Recipe, run: Path) -> list[str]:

@@ -18,6 +18,7 @@ from d2e_sft import cli
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
+from d2e_sft.model.storage.seal import damage
 from d2e_sft.train.checkpoints import seal_checkpoint
 from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.run_folder import checkpoints_of
@@ -186,14 +187,21 @@ def finished(world: Path, whole: Path, tmp_path: Path) -> Path:
     return recipe(world, tmp_path)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(finished: Path, whole: Path) -> None:
-    out = finished.parent
+@pytest.fixture
+def stopped(finished: Path) -> Path:
+    """The same, killed after its last checkpoint and before its end."""
+    (finished.parent / "run" / "trainer_state.json").unlink()
+    return finished
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(stopped: Path, whole: Path) -> None:
+    out = stopped.parent
     _cut(out / "run" / "checkpoint-6" / "optimizer.pt")
     size = (whole / "checkpoint-6" / "optimizer.pt").stat().st_size
-    printed = " ".join(resume(out, finished).printed.split())  # it is folded
+    printed = " ".join(resume(out, stopped).printed.split())  # it is folded
     assert f"checkpoint-6: optimizer.pt has {size - 1:,} bytes; expected {size:,}" in printed
     assert_same_run(out / "run", whole)
-    assert "passed over" not in resume(out, finished).printed, "it was written again"
+    assert damage(out / "run" / "checkpoint-6", cached=False) is None, "it was written again"
 
 
 def _damage_all(run: Path) -> None:
@@ -233,12 +241,12 @@ def _pickle(state: Any, path: Path) -> None:
         ("latest", lambda _, path: path.write_text("../elsewhere")),
     ],
 )
-def test_a_foreign_state_is_named_not_loaded(finished: Path, name: str, write: Callable[[Any, Path], None]) -> None:
-    checkpoint, executed = finished.parent / "run" / "checkpoint-6", finished.parent / "executed"
+def test_a_foreign_state_is_named_not_loaded(stopped: Path, name: str, write: Callable[[Any, Path], None]) -> None:
+    checkpoint, executed = stopped.parent / "run" / "checkpoint-6", stopped.parent / "executed"
     (checkpoint / name).parent.mkdir(exist_ok=True)
     write({"state": Unpickled(os.system, f"touch {executed}")}, checkpoint / name)
     seal_checkpoint(checkpoint, {})
-    message = " ".join(refusal_of("train", finished, "--resume").split())
+    message = " ".join(refusal_of("train", stopped, "--resume").split())
     assert f"checkpoint-6/{name}: is not a state that `d2e train` wrote" in message
     assert not executed.exists()
 
@@ -269,23 +277,35 @@ def test_a_foreign_state_is_named_not_loaded(finished: Path, name: str, write: C
     ids=["damage", "recipe", "rows", "wording", "no recipe", "no record", "record cut"],
 )
 def test_resuming_is_refused_with_what_differs(
-    finished: Path, prepare: Callable[[Path], Any], overrides: list[str], expected: list[str]
+    stopped: Path, prepare: Callable[[Path], Any], overrides: list[str], expected: list[str]
 ) -> None:
-    out = finished.parent
+    out = stopped.parent
     prepare(out / "run")
-    printed = refusal_of("train", finished, *(text.format(out=out) for text in overrides), "--resume")
+    printed = refusal_of("train", stopped, *(text.format(out=out) for text in overrides), "--resume")
     for text in expected:
         assert text.format(out=out) in printed
 
 
-def test_a_finished_run_stays_when_keys_without_effect_differ(world: Path, finished: Path, whole: Path) -> None:
-    moved = shutil.copy(world / "train.jsonl", finished.parent / "moved.jsonl")
-    record = finished.parent / "run" / "data.json"
+def test_a_run_stays_as_it_was_when_keys_without_effect_differ(world: Path, stopped: Path, whole: Path) -> None:
+    moved = shutil.copy(world / "train.jsonl", stopped.parent / "moved.jsonl")
+    record = stopped.parent / "run" / "data.json"
     record.write_text(record.read_text().replace('"processes": 1', '"processes": 4'))
-    ended = resume(finished.parent, finished, f"data.train={moved}", "eval.batch_size=3", "train.logging_steps=2")
-    assert_same_run(finished.parent / "run", whole)
+    ended = resume(stopped.parent, stopped, f"data.train={moved}", "eval.batch_size=3", "train.logging_steps=2")
+    assert_same_run(stopped.parent / "run", whole)
     # The number of processes may differ too, with a warning; it is folded.
     assert "losses may be rounded differently: processes: 4 → 1" in " ".join(ended.printed.split())
+
+
+def test_a_finished_run_stays_as_it_is(finished: Path) -> None:
+    run = finished.parent / "run"
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.rglob("*") if path.is_file()}
+    for flags in (["--resume"], ["--auto-resume"], ["--resume", "--dry-run", "--without-weights"]):
+        assert f"{run}: is finished; nothing" in output_of("train", finished, *flags)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
+    ended = train(finished.parent, [finished, "--resume", "train.max_steps=8"], after_step(1))
+    assert ended.status == -signal.SIGKILL, ended.printed
+    assert "resumed after step 6 of 8" in resume(finished.parent, finished, "train.max_steps=8").printed
+    assert history(run)[-1]["step"] == 8
 
 
 def test_a_finished_run_can_be_trained_for_more_steps(finished: Path) -> None:
@@ -293,17 +313,18 @@ def test_a_finished_run_can_be_trained_for_more_steps(finished: Path) -> None:
     before = history(run)
     continued = resume(finished.parent, finished, "train.max_steps=8")
     assert "train.max_steps: 6 → 8" in continued.printed
+    assert "2 of 8 steps in " in " ".join(continued.printed.split())
     assert history(run)[:STEPS] == before
     assert [entry["step"] for entry in history(run)] == list(range(1, 9))
     assert "train.max_steps: 8 → 7" in refusal_of("train", finished, "train.max_steps=7", "--resume")
 
 
-def test_resuming_with_another_chat_template_is_refused(world: Path, finished: Path) -> None:
+def test_resuming_with_another_chat_template_is_refused(world: Path, stopped: Path) -> None:
     template = world / "dropout" / "chat_template.jinja"
     text = template.read_text(encoding="utf-8")
     try:
         template.write_text(text.replace("<|end|>", "<|end|> "), encoding="utf-8")
-        printed = refusal_of("train", finished, "--resume")
+        printed = refusal_of("train", stopped, "--resume")
     finally:
         template.write_text(text, encoding="utf-8")
     assert "the training rows give other tokens now" in printed
