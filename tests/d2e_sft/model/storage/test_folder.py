@@ -122,10 +122,23 @@ def test_a_broken_gateway_is_asked_once_and_the_remedy_avoids_the_hub(
     with ScriptedServer(lambda path, request: (503, {})) as server:
         asked(server.url)
         for name in ("me/first", "me/second"):
-            with pytest.raises(UserError, match=f"model '{name}': {server.url} does not answer .HTTP 503") as refused:
+            with pytest.raises(
+                UserError, match=f"{name}': no such folder; as .*{server.url} does not answer .HTTP 503"
+            ) as refused:
                 load_config(name)
             assert all(way in str(refused.value) for way in ("HF_HUB_OFFLINE=1", "HF_ENDPOINT", BUILTIN))
         assert len(server.requests) == 1
+
+
+def test_a_mistyped_folder_is_named_before_the_hub(
+    asked: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(f"http://127.0.0.1:{free_port()}")
+    monkeypatch.chdir(tmp_path)
+    for there, mistyped in (("my-model", "my-modell"), ("exports/mine", "exports/mien"), ("runs/mine", "runs/mien")):
+        (tmp_path / there).mkdir(parents=True)
+        with pytest.raises(UserError, match=f"'{mistyped}': no such folder. Did you mean '{Path(there).name}'"):
+            find_model(mistyped)
 
 
 def test_without_a_network_the_cache_is_read_and_the_processes_that_are_started_do_not_ask(
