@@ -94,7 +94,7 @@ def test_an_adapter_whose_base_has_changed_is_refused(world: Path, own_base: Pat
     calls: dict[str, tuple[Any, ...]] = {
         "eval": ("eval", run, "--bench", world / "bench"),
         "export --merge": ("export", run, world / "out", "--merge"),
-        "train --resume": ("train", own_base.parents[1] / "adapter.yaml", "--resume"),
+        "train --resume": ("train", own_base.parents[1] / "adapter.yaml", "--resume", "train.max_steps=99"),
     }
     called = call(*calls[verb])
     assert called.status == 1
