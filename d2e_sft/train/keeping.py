@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.constants import ENDPOINT
+from huggingface_hub.errors import HTTPError
 from transformers import EarlyStoppingCallback
 
 from d2e_sft.config.recipe import RECIPE_FILE
@@ -102,6 +103,16 @@ class KeepingTrainer(EvaluatingTrainer):
 
         with hub_errors(f"push_to_hub={self.args.hub_model_id or self.args.output_dir}", ENDPOINT):
             super().init_hf_repo(*args, **kwargs)
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
+        """Upload the run folder, as transformers does; raises like `init_hf_repo`."""
+        from d2e_sft.hub.client import hub_errors
+
+        try:
+            return super().push_to_hub(*args, **kwargs)
+        except HTTPError:  # not every RuntimeError, which may come from gathering the model
+            with hub_errors(f"push_to_hub={self.hub_model_id}", ENDPOINT):
+                raise
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write the card of `d2e export`, in the place of the drafts of transformers and peft."""

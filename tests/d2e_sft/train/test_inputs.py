@@ -7,6 +7,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
+from huggingface_hub import HfApi
 from peft import AutoPeftModelForCausalLM, LoraConfig
 from safetensors.torch import load_file
 from transformers import modeling_utils
@@ -130,6 +131,24 @@ def test_a_push_without_the_hub_says_what_to_do(world: Path, tmp_path: Path, mon
     args = D2EConfig(str(tmp_path / "run"), push_to_hub=True, hub_model_id="tester/mine", **SHORT)
     with pytest.raises(UserError, match=r"tester/mine.*HF_HUB_OFFLINE"):
         D2ETrainer(str(world / "model"), args, train_dataset=ROWS)
+
+
+def test_a_hub_that_is_lost_before_the_upload_is_named(
+    world: Path,
+    tmp_path: Path,
+    hub: HubServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    args = D2EConfig(str(tmp_path / "run"), hub_model_id="tester/mine", **SHORT)
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS)
+    trainer.init_hf_repo()
+
+    def lost(*args: Any, **kwargs: Any) -> None:
+        HfApi(endpoint="http://127.0.0.1:9").whoami(token="hf_x")
+
+    monkeypatch.setattr(HfApi, "upload_folder", lost)
+    with pytest.raises(UserError, match=r"push_to_hub=tester/mine: the Hub at http.* cannot be reached"):
+        trainer.push_to_hub()
 
 
 def test_options_of_loading_a_model_by_name_are_those_of_transformers(world: Path, tmp_path: Path) -> None:
