@@ -138,7 +138,7 @@ def resuming_point(run: Path) -> Path | None:
 
 
 def is_complete(recipe: Recipe) -> bool:
-    """Whether the recipe's own run is finished, so that its newest checkpoint, if any, is of its last step.
+    """Whether the recipe's own run is finished, and none of its checkpoints is of a later step.
 
     A `train.bf16` that is null becomes the run's, as in a resumed run.
     """
@@ -147,8 +147,8 @@ def is_complete(recipe: Recipe) -> bool:
     if not all(mark.is_file() for mark in marks) or next(run.glob("*.safetensors"), None) is None:
         return False
     keep_precision(recipe)
-    newest = checkpoints_of(run)[:1]
-    if _changed_keys(recipe, run) or any(step_of(checkpoint) != _last_step(run) for checkpoint in newest):
+    last = _last_step(run)
+    if last is None or _changed_keys(recipe, run) or any(step_of(newest) > last for newest in checkpoints_of(run)[:1]):
         return False
     refuse_other_source(recipe, run)
     return True

@@ -306,8 +306,10 @@ def test_sigterm_saves_a_checkpoint_where_none_was_due_and_ends_with_75(
     assert [path.name for path in checkpoints_of(folder / "run")] == ["checkpoint-3"]
     assert not (folder / "run" / "model.safetensors").exists()
     assert d2e("train", folder / "run.yaml", "train.save_steps=null", "--resume") == 0
-    state = json.loads((folder / "run" / "trainer_state.json").read_text())
-    assert state["global_step"] == 5
+    ended = (folder / "run" / "trainer_state.json").read_text()
+    assert json.loads(ended)["global_step"] == 5
+    assert d2e("train", folder / "run.yaml", "train.save_steps=null", "--resume") == 0
+    assert (folder / "run" / "trainer_state.json").read_text() == ended, "finished, though its checkpoint is of step 3"
     assert d2e("train", folder / "run.yaml", f"train.output_dir={folder / 'whole'}", "train.save_steps=null") == 0
     one, other = ((folder / name / "model.safetensors").read_bytes() for name in ("run", "whole"))
     assert one == other
