@@ -47,6 +47,7 @@ test_warning = messages_of(__file__, {
     "rows refuse already": warned(REFUSED, QA + "refusal: not given\n", unanswerable=0.2),
     "a declared refusal": warned(REFUSED, QA + "refusal: not given\n"),
     "ids and options look alike": warned(ALIKE, SCQ),
+    "questions contain their context": warned(ONE + "The lamp is on.,The lamp is on. What is on?,lamp\n"),
     "rows are repeated": warned(HEAD + crates(["the shed"]) * 3),
     "frequent answers are never swapped": warned(usual(FAR, 40), swap=1),
     "one answer replaces the usual one": warned(HEAD + crates(SHED), swap=0.5),
