@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from transformers import TrainerCallback
 
 from d2e_sft.config.functions import MOVE_FUNCTION, OF_SCRIPT
+from d2e_sft.config.objectives import is_own
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.config.sections import LoraSection
 from d2e_sft.data.built import taggers, tags_of_another
@@ -173,9 +174,12 @@ class RecordRun(TrainerCallback):
         if warning := tags_of_another(taggers([*read, *(self.probe or ())]), recipe.model.name):
             warn(warning)
         reference = f"reference: {recipe.d2e.other_model}; " if recipe.d2e.other_model else ""
+        alpha = f"α={recipe.d2e.effective_alpha:g}"
+        if is_own(recipe.d2e.objective):  # which gets alpha, whatever is subtracted at decoding
+            alpha = f"options.alpha={recipe.d2e.alpha:g}, decoded with {alpha}"
         lines.append(
-            f"{reference}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch "
-            f"{train.batch_size} on {count_processes(processes)}; {train.precision}"
+            f"{reference}views: {', '.join(recipe.d2e.views)}; {alpha}; batch {train.batch_size} on "
+            f"{count_processes(processes)}; {train.precision}"
         )
         size = shared_micro_batch(train, processes)
         if size < train.per_device_train_batch_size and not loads_whole_steps(recipe):

@@ -70,7 +70,7 @@ def test_auto_resume_continues_a_run_that_was_begun_and_begins_another(
     assert "--auto-resume" not in launched[0]
     if begun:  # and finished since
         for name in ("trainer_state.json", "model.safetensors"):
-            (run / name).write_text("{}")
+            (run / name).write_text('{"global_step": 4}')
         assert d2e("train", recipe, "--auto-resume") == 0
         assert len(trained) == 1, "there is nothing left to train"
         assert d2e("train", recipe, "--auto-resume", "train.seed=9") == 0

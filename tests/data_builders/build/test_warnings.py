@@ -1,5 +1,6 @@
 """What a build of own data warns of or refuses (test_warnings.yaml); without a warning the text is empty."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,26 @@ def warned(text: str, spec: str = QA, test: str = "", **options: Any) -> Call:
     def call(tmp: Path) -> str:
         path = write(tmp, mine_yaml=spec, mine_csv=text, test_csv=test)
         return "\n".join(build(replace(BuildOptions([str(path)], tmp / "out"), **options)).warnings)
+
+    return call
+
+
+def chats(greetings: list[str]) -> Call:
+    """Chats with the same question and answer, after one more turn of each speaker."""
+    said = [
+        ("user", "{}"),
+        ("assistant", "Hi."),
+        ("user", "<context>A lamp is on.</context> What is on?"),
+        ("assistant", "lamp"),
+    ]
+    rows = [
+        {"messages": [{"role": role, "content": text.format(hello)} for role, text in said]} for hello in greetings
+    ]
+    spec = "train: mine.jsonl\nformat: chat\nrelation: none\ncontext_in: <context>\n"
+
+    def call(tmp: Path) -> str:
+        path = write(tmp, mine_yaml=spec, mine_jsonl="\n".join(map(json.dumps, rows)))
+        return "\n".join(build(BuildOptions([str(path)], tmp / "out")).warnings)
 
     return call
 
@@ -48,6 +69,7 @@ test_warning = messages_of(__file__, {
     "a declared refusal": warned(REFUSED, QA + "refusal: not given\n"),
     "ids and options look alike": warned(ALIKE, SCQ),
     "questions contain their context": warned(ONE + "The lamp is on.,The lamp is on. What is on?,lamp\n"),
+    "chats differ in an earlier turn": chats(["Hello.", "Good day.", "Hello."]),
     "rows are repeated": warned(HEAD + crates(["the shed"]) * 3),
     "frequent answers are never swapped": warned(usual(FAR, 40), swap=1),
     "one answer replaces the usual one": warned(HEAD + crates(SHED), swap=0.5),
