@@ -67,9 +67,12 @@ def paid_judge(sweep: Sweep, words: Sequence[str], *, again: bool = False) -> st
     if words[:2] != ["data", "build"] or not models or "--judge-url" in options:
         return None
     dollars = None if sweep.spec.expected is None else sweep.spec.expected.judge_dollars
-    cost = "add --judge-price IN,OUT --estimate to see the cost" if dollars is None else f"about {dollars:,.0f} USD"
     if again:
         cost = "nothing for replies that a build above keeps"
+    elif dollars is None:
+        cost = "add --judge-price IN,OUT --estimate to see the cost"
+    else:
+        cost = f"about {dollars:,.0f} USD"
     key = f"{options.get('--judge-key-env', DEFAULT_KEY_ENV)}"
     return f"asks {models[0] or 'a model'} by OpenAI's API, which is paid: needs {key}; {cost}"
 
