@@ -199,10 +199,17 @@ def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field:
 def _cut(turns: Sequence[Turn], rule: ContextRule, field: str, first: int) -> tuple[str, Conversation]:
     """Return the context and the conversation without it; a field's context goes into one of the `first` turns."""
     if field:
-        for number in reversed(range(len(turns))):
-            start = turns[number].content.find(field)
-            if start >= 0:
-                return field, _without(turns, number, (start, start + len(field)), CONTEXT)
+        quoting = [number for number, turn in enumerate(turns) if field in turn.content]
+        # An answer that repeats the context is part of what was said, unless it is where the context is given.
+        quoting = [number for number in quoting if turns[number].role != "assistant"] or quoting[-1:]
+        if (quotations := sum(turns[number].content.count(field) for number in quoting)) > 1:
+            places = f"turn{'s' * (len(quoting) > 1)} {' and '.join(str(number + 1) for number in quoting)}"
+            raise ValueError(
+                f"{places}: {quotations} quotations of the context; expected one, which the imagined view leaves out"
+            )
+        if quoting:
+            start = turns[quoting[0]].content.index(field)
+            return field, _without(turns, quoting[0], (start, start + len(field)), CONTEXT)
         if rule.place.startswith("<") and _cut_span(turns, rule.place[1:-1])[0]:
             raise ValueError(f"a context of its own, and another one between {rule.place} tags; expected one of them")
         number = max((i for i in range(first) if turns[i].role == "user"), default=0)

@@ -132,6 +132,11 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
         from_prompt = isinstance(prompt, str) and "question" not in row
         if from_prompt and context.strip() and context.strip() in fields["question"]:
             # A wording would add the context to the text, and remove only its own copy of it from the imagined view.
+            if options:
+                raise UserError(
+                    f"{where}: `options` with a `prompt` that quotes its context, which is asked as it is",
+                    remedy="rename prompt to question and leave the context out of it; or leave options out",
+                )
             answers = fields["answers"]
             texts = (("user", fields["question"]), ("assistant", answers[0] if answers else ""))
             turns = [{"role": role, "content": text} for role, text in texts]

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)]
 Finish = Literal["stop", "length"]
-_WITHOUT_EFFECT = frozenset({"metadata", "parallel_tool_calls", "service_tier", "store", "user"})
+WITHOUT_EFFECT = frozenset({"metadata", "parallel_tool_calls", "service_tier", "store", "user"})
 # Field → its values that ask for nothing.
 _UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -227,7 +227,7 @@ def read_request(kind: type[R], body: bytes) -> R:
     content = json.loads(body or b"null")
     if not isinstance(content, dict):
         raise RequestError(f"the body is {shortened(content, 60)}; expected an object")
-    fields = {name: value for name, value in content.items() if value is not None and name not in _WITHOUT_EFFECT}
+    fields = {name: value for name, value in content.items() if value is not None and name not in WITHOUT_EFFECT}
     for name, neutral in _UNSUPPORTED.items():
         value = fields.pop(name, neutral[0])
         if value not in neutral:

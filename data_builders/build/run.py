@@ -249,10 +249,10 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
         splits[split] = _describe_split(rows, samples, state.reading.bad.count(source.name, split))
         if source.own:  # only then are the contexts searched for their answers
             state.warnings += [f"{title}: {problem}" for problem in answerless(samples)]
-            if quoting := [s.id for s in samples if s.format != "chat" and s.context and s.context in s.question]:
+            if quoting := [s.id for s in samples if s.context and s.context in s.question]:
                 text = f"{len(quoting):,} of {len(samples):,} questions contain their context"
                 text += f" ({_first_of(quoting)}), so the imagined view has it, too"
-                text += "; remedy: name a column of questions alone"
+                text += "; remedy: give questions that do not repeat it"
                 state.warnings.append(f"{title}: {text}")
         if source.own and (repeats := repeated_rows(samples)):
             splits[split]["exact_duplicates"] = len(repeats)

@@ -19,6 +19,7 @@ from vllm.exceptions import VLLMValidationError
 
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.server.openai import (
+    WITHOUT_EFFECT,
     ContextFields,
     RequestError,
     chosen_decoding,
@@ -27,11 +28,12 @@ from d2e_sft.server.openai import (
     with_system,
 )
 from d2e_sft.server.start import ServeOptions
+from d2e_sft.util.errors import shortened
 from d2e_sft.vllm.server.online import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
 
 
 class DebiasedChatRequest(ContextFields, ChatCompletionRequest):
-    """OpenAI's chat request with a separate context."""
+    """OpenAI's chat request with a separate context; vLLM's base class keeps unknown fields in `model_extra`."""
 
 
 def add_chat_route(app: FastAPI, prompt_set: PromptSet, options: ServeOptions) -> None:
@@ -41,6 +43,9 @@ def add_chat_route(app: FastAPI, prompt_set: PromptSet, options: ServeOptions) -
     @router.post("/v1/chat/completions")
     async def chat(request: DebiasedChatRequest, raw_request: Request) -> Any:
         with _as_vllms():
+            for name, value in (request.model_extra or {}).items():
+                if value is not None and name not in WITHOUT_EFFECT:
+                    raise RequestError(f"{name}: got {shortened(value)}; Extra inputs are not permitted", name)
             needs_context(request)
             chosen = chosen_decoding(request, options.decoding)
         sent = await raw_request.json()

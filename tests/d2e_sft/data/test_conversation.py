@@ -21,7 +21,7 @@ from d2e_sft.data.chat_template import (
     rendered,
     turn_tokens,
 )
-from d2e_sft.data.conversation import ContextRule, chat_rows, prompt_turns, read_turns
+from d2e_sft.data.conversation import ContextRule, Turn, chat_rows, prompt_turns, read_turns
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
@@ -69,11 +69,17 @@ def test_each_answer_is_a_row_with_the_span_before_it() -> None:
 
 
 def test_a_context_in_a_field_stands_where_the_turns_quote_it_or_before_the_question() -> None:
-    quoted = read_turns(
-        [{"role": "user", "content": "Given: it rains. Wet?"}, {"role": "assistant", "content": "Yes."}]
-    )
+    def turns_of(*texts: str) -> list[Turn]:
+        return [Turn(role=role, content=text) for role, text in zip(("user", "assistant") * 2, texts, strict=False)]
+
+    quoted = turns_of("Given: it rains. Wet?", "Yes.")
     (row,) = chat_rows(quoted, ContextRule(""), "last", "it rains.")
     assert row.conversation.messages("")[0]["content"] == "Given:  Wet?"
+    repeating = turns_of("Given: it rains. Wet?", "Yes, it rains.", "Why?", "Rain.")
+    (row,) = chat_rows(repeating, ContextRule(""), "last", "it rains.")
+    assert [turn["content"] for turn in row.conversation.messages("")] == ["Given:  Wet?", "Yes, it rains.", "Why?"]
+    with pytest.raises(ValueError, match="turns 1 and 3: 2 quotations of the context; expected one"):
+        chat_rows([*repeating[:2], *quoted], ContextRule(""), "last", "it rains.")
     (row,) = chat_rows(quoted, ContextRule("", "Policy: {context}\n"), "last", "It pours.")
     assert row.conversation.messages("It pours.")[0]["content"] == "Policy: It pours.\nGiven: it rains. Wet?"
     assert row.conversation.messages("")[0]["content"] == "Given: it rains. Wet?"

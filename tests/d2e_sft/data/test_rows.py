@@ -187,6 +187,14 @@ def test_tensors_and_arrays_in_rows_are_their_values() -> None:
         ([{**ROW, "answer": None}], "row 0: `answer` is None; expected text\n  remedy: fill it"),
         ([{"prompt": "a", "completion": None}], "row 0: `completion` is None; expected text"),
         ([{"prompt": "a"}], "row 0: no `answer`; it has prompt; expected"),
+        (
+            [{**QUOTING, "prompt": "It rained. Wet? It rained.", "answer": "a"}],
+            "row 0: turn 1: 2 quotations of the context; expected one",
+        ),
+        (
+            [{**QUOTING, "answer": "rain", "options": ["rain", "hail"]}],
+            "row 0: `options` with a `prompt` that quotes its context",
+        ),
         ([{**TAGGED, "context": "It pours."}], "a context of its own, and another one between <context> tags"),
         (
             [{"messages": [{"role": "user", "content": "<context>Wet?"}, *TAGGED["messages"][1:]]}],

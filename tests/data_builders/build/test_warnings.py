@@ -44,6 +44,7 @@ def chats(greetings: list[str]) -> Call:
 
 
 ONE, LABELS = HEAD + "The lamp is in Lyon.,Where is the lamp?,Lyon\n", HEAD + "A b.,A.,positive\nC d.,C.,negative\n"
+QUOTING = ONE + "The lamp is on.,The lamp is on. What is on?,lamp\n"
 NLI = QA.replace("qa", "nli")
 SHED = ["the barn" if n % 8 == 7 else "the shed" for n in range(40)]
 CHOICES = QA + "columns: {choices: choices}\n"
@@ -68,7 +69,8 @@ test_warning = messages_of(__file__, {
     "rows refuse already": warned(REFUSED, QA + "refusal: not given\n", unanswerable=0.2),
     "a declared refusal": warned(REFUSED, QA + "refusal: not given\n"),
     "ids and options look alike": warned(ALIKE, SCQ),
-    "questions contain their context": warned(ONE + "The lamp is on.,The lamp is on. What is on?,lamp\n"),
+    "questions contain their context": warned(QUOTING),
+    "worded questions contain it": warned(QUOTING, 'train: mine.csv\nformat: chat\nprompt: "{context} {question}"\n'),
     "chats differ in an earlier turn": chats(["Hello.", "Good day.", "Hello."]),
     "rows are repeated": warned(HEAD + crates(["the shed"]) * 3),
     "frequent answers are never swapped": warned(usual(FAR, 40), swap=1),

@@ -12,6 +12,7 @@ CHAT = "train: mine.jsonl\nformat: chat\n"
 HEAD, OPTIONS = "context,question,answer\n", "context,question,options,answer\n"
 TAGS = "columns: {subset: kind, habit: guess}\n"
 SAID = [{"role": "user", "content": "<doc>It rains. Ann runs.</doc> Why?"}, {"role": "assistant", "content": "Rain."}]
+TWICE = {"doc": "It rains.", "messages": [{"role": "user", "content": "It rains. Why? It rains."}, SAID[1]]}
 ANSWERED: dict[str, object] = {"context": "A b.", "question": "Why?"}
 ASK = {"context": "A.", "question": "Q?"}
 
@@ -122,6 +123,8 @@ test_message = messages_of(__file__, {
     "no description": lambda tmp: str(rows_of(tmp / "mine.yaml")),
     # Conversations
     "no context in tags": chat(""),
+    "a context quoted twice": lambda tmp: str(rows_of(write(tmp, mine_yaml=CHAT + "columns: {context: doc}\n",
+                                                            mine_jsonl=json.dumps(TWICE)))),
     "no context in a turn": chat("context_in: tool\n"),
     "no answer turn": chat("context_in: <doc>\n", SAID[:1]),
     "another column": chat("", name="conversations"),

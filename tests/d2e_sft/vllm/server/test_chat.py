@@ -76,6 +76,7 @@ def test_an_empty_context_is_decoded_plainly_and_says_so(client: OpenAI, in_proc
     [
         ({"context": CONTEXT, "alpha": -0.5}, {}, "alpha"),
         ({"context": 5}, {}, "context"),
+        ({"context": CONTEXT, "alhpa": 0.5}, {}, "alhpa"),
         ({"alpha": 0.5}, {}, "context"),
         ({"context": CONTEXT, "decoder": "adcad"}, {}, "adacad"),
         ({"context": CONTEXT, "use_beam_search": True}, {"n": 2}, "beam"),
