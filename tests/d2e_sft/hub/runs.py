@@ -157,7 +157,3 @@ def section_of(card: str, title: str) -> str:
     match = re.search(rf"^## {title}\n\n(.*?)(?=^## |\Z)", card, re.DOTALL | re.MULTILINE)
     assert match is not None, title
     return match[1]
-
-
-def rows_of(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]

@@ -1,11 +1,13 @@
 """`d2e export`: what is in the folder, that it is there whole or not at all, and what its card says."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
@@ -24,13 +26,13 @@ from tests.d2e_sft.hub.runs import (
     group,
     interval,
     make_run,
-    rows_of,
     section_of,
     write_data_record,
     write_manifest,
     write_scores,
 )
 from tests.factories import seal_run
+from tests.messages import Call, messages_of
 from tests.tiny import tiny_model, tiny_tokenizer
 
 
@@ -192,30 +194,88 @@ def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> N
     assert torch.equal(model.model.embed_tokens.weight, expected)
 
 
-PLAIN, TWO = ("d2e.debias=false", "d2e.distill=false"), "original, imagined"
+def part(title: str, *recipe: str, change: Callable[[Path], object] = lambda run: None, **options: Any) -> Call:
+    """A section of a run's card, or its front matter as the Hub's client reads it; `change` gets the run first."""
+    trained = {name: options.pop(name) for name in ("lora", "base") if name in options}
+
+    def call(folder: Path) -> str:
+        run = make_run(folder, "llama", *recipe, **trained)
+        change(run)
+        card = card_of(run, **options)
+        return section_of(card, title) if title else yaml.safe_dump(ModelCard(card).data.to_dict(), sort_keys=False)
+
+    return call
 
 
-def test_the_front_matter_is_read_back_by_the_hubs_client(run: Path) -> None:
+def described(run: Path) -> None:
+    write_scores(run)
     write_manifest(run)
-    data = ModelCard(card_of(run)).data
-    assert (data.base_model, data.license, data.language) == ("someone/tiny", "unknown", "en")
-    assert (data.library_name, data.pipeline_tag) == ("transformers", "text-generation")
-    assert data.to_dict()["base_model_relation"] == "finetune"
-    assert data.tags == ["event-reasoning", "d2e-sft", "custom_generate"]
-    assert data.model_name == "tiny"
-    found = {(r.dataset_type, r.dataset_config, r.task_type, r.metric_type): r.metric_value for r in data.eval_results}
-    assert found == {
-        ("tracie", "temporal", "text-classification", "exact_match"): 40.0,
-        ("tracie", "temporal", "text-classification", "f1"): 60.0,
-        ("ecare", "causal", "question-answering", "exact_match"): 60.0,
-        ("ecare", "causal", "question-answering", "f1"): 80.0,
-        ("mctaco", "temporal", "multiple-choice", "exact_match"): 50.0,
-        ("mctaco", "temporal", "multiple-choice", "f1"): 70.0,
+
+
+def kept(run: Path) -> None:
+    """The run recorded its rows, and the file has others by now."""
+    write_data_record(run)
+    write_manifest(run)
+    Path(load_recipe(run / "recipe.yaml").data.train).write_bytes(b"other rows by now")
+
+
+def with_local_base(run: Path) -> None:
+    """Let the adapter's base lie here: another could not be asked for its kind without a network."""
+    config = json.loads((run / "adapter_config.json").read_text())
+    base = str(make_run(run / "other"))
+    (run / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": base}))
+
+
+def by_subset(run: Path) -> None:
+    tagged = {
+        "aligned": {"n": 60, "accuracy": interval(0.9), "mean": interval(0.9)},
+        "conflict": {"n": 40, "accuracy": interval(0.4), "mean": interval(0.5), "habit_rate": interval(0.3)},
     }
-    first = data.eval_results[0]
-    assert first.dataset_name == f"{first.dataset_type} ({first.dataset_config}, nli)"
-    assert (first.dataset_split, first.dataset_args) == ("test", {"benchmark": "mini", "samples": 20})
-    assert first.metric_name == "exact match (95 % interval 35.0, 45.0)"
+    overall = group("all", "all", "all", 100, 0.6)
+    overall["faithfulness"] = {"n": 50, "lacking": 20, "refusal": interval(0.8), "false_refusal": interval(0.1)}
+    write_scores(run, overall=overall, subsets=[{"dataset": "habit", "subsets": tagged}])
+
+
+def of_a_system(run: Path) -> None:
+    folder = run / "eval" / "boxes"
+    write_json(folder / "scores.json", with_checksums({"system": "boxes", "alpha": None, "max_samples": None}))
+    (folder / "tables.md").write_text("Boxes\n\n| what | accuracy |\n|---|---|\n| all | 12.0 |\n")
+
+
+PLAIN = ("d2e.debias=false", "d2e.distill=false")
+METHODS = {
+    "d2e": (),
+    "no distillation": ("d2e.distill=false",),
+    "no debiasing": ("d2e.debias=false",),
+    "sft": ("d2e.objective=sft", *PLAIN),
+    "teacher": ("d2e.objective=teacher", PLAIN[0]),
+    "prefer": ("d2e.objective=prefer", *PLAIN),
+    "an own objective": ("d2e.objective=my.losses:best", *PLAIN),
+    "random weights": ("model.weights=random",),
+}
+test_card = messages_of(
+    __file__,
+    {
+        "front matter": part("", change=described),
+        "front matter of an adapter": part(
+            "", change=with_local_base, lora=True, base="someone/base", adapter=True, licence="mit"
+        ),
+        "front matter of random weights": part("", "model.weights=random"),
+        **{f"method of {name}": part("Method", *keys) for name, keys in METHODS.items()},
+        "how to decode debiased": part("How to decode debiased"),
+        "how to use": part("How to use", *METHODS["sft"]),
+        "training data with a manifest": part("Training data", change=described),
+        "training data without": part("Training data"),
+        "a manifest of other rows": part("Training data", change=lambda run: write_manifest(run, sha256="0")),
+        "rows that were recorded": part("Training data", change=kept),
+        "results": part("Results", change=write_scores),
+        "results by subset": part("Results", change=by_subset),
+        "results of a system": part("Results", change=of_a_system),
+        "no results": part("Results"),
+        "limits": part("Limits"),
+        "limits of a subset": part("Limits", change=described),
+    },
+)
 
 
 def test_names_and_licences_put_no_html_into_the_front_matter(tmp_path: Path) -> None:
@@ -229,38 +289,6 @@ def test_names_and_licences_put_no_html_into_the_front_matter(tmp_path: Path) ->
     assert "e<svg/onload=alert(1)>" in {result.dataset_type for result in data.eval_results}
 
 
-def test_an_adapter_says_whose_it_is(tmp_path: Path) -> None:
-    run = make_run(tmp_path, lora=True, base="someone/base")
-    # The base in the folder is one that lies here: another could not be asked for its kind without a network.
-    config = json.loads((run / "adapter_config.json").read_text())
-    base = str(make_run(tmp_path / "other"))
-    (run / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": base}))
-    data = ModelCard(card_of(run, adapter=True, licence="mit")).data
-    assert (data.base_model, data.library_name, data.license) == ("someone/base", "peft", "mit")
-    assert data.to_dict()["base_model_relation"] == "adapter"
-
-
-@pytest.mark.parametrize(
-    ("changes", "views", "debiased"),
-    [
-        ((), "original, imagined, refined", True),
-        (("d2e.distill=false",), TWO, True),
-        (("d2e.debias=false",), "original, refined", False),
-        (("d2e.objective=sft", *PLAIN), "original", False),
-        (("d2e.objective=teacher", PLAIN[0]), "original, refined", False),
-        (("d2e.objective=prefer", *PLAIN), "original", False),
-        (("d2e.objective=my.losses:best", *PLAIN), TWO, False),
-    ],
-)
-def test_the_method_is_the_recipes(tmp_path: Path, changes: tuple[str, ...], views: str, debiased: bool) -> None:
-    card = card_of(make_run(tmp_path, "llama", *changes))
-    method = section_of(card, "Method")
-    assert ["views", views] in rows_of(method)
-    assert ("imagined_input_ids" in card) == ("α·z_imagined" in method) == debiased
-    objective = next((change.partition("objective=")[2] for change in changes if "objective" in change), "d2e")
-    assert ["objective", f"`{objective}`"] in rows_of(method)
-
-
 def test_a_template_without_a_system_message_gets_it_with_the_users(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(run)
@@ -268,93 +296,3 @@ def test_a_template_without_a_system_message_gets_it_with_the_users(tmp_path: Pa
     tokenizer.chat_template = refuse + tokenizer.chat_template
     tokenizer.save_pretrained(run)
     assert '[{"role": "user", "content": f"{SYSTEM}\\n\\n{text}"}]' in card_of(run)
-
-
-def test_swaps_tags_and_licences_are_the_manifests(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    write_manifest(run)
-    data = section_of(card_of(run), "Training data")
-    assert "Of the file's rows, 2 are swapped and 7 are tagged (3 aligned, 4 conflict)." in data
-    assert rows_of(data)[2:] == [
-        ["[made-up](https://example.org/made-up)", "temporal", "8", "CC-BY-4.0", "allowed by the licence"]
-    ]
-
-
-def test_licences_are_unknown_where_no_manifest_vouches_for_the_rows(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    assert "Licences: unknown (no manifest of a build next to the file)" in section_of(card_of(run), "Training data")
-    write_manifest(run, sha256="0")
-    assert "Licences: unknown (the manifest next to the file describes other rows)" in card_of(run)
-    assert "licences of its training data are unknown" in section_of(card_of(run), "Limits")
-    assert ModelCard(card_of(run)).data.language is None
-
-
-def test_the_rows_are_counted_where_the_run_recorded_them(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    recipe = load_recipe(run / "recipe.yaml")
-    write_data_record(run)
-    write_manifest(run)
-    Path(recipe.data.train).write_bytes(b"other rows by now")
-    data = section_of(card_of(run), "Training data")
-    assert "5 samples of 8 rows of `data/train.parquet`" in data
-    assert "CC-BY-4.0" in data, "the run recorded the rows that the manifest describes"
-
-
-def test_results_stand_by_relation_with_their_intervals(run: Path) -> None:
-    results = section_of(card_of(run), "Results")
-    assert rows_of(results) == [
-        ["relation", "dataset", "format", "n", "mean", "exact match", "F1"],
-        *[row for row in rows_of(results) if set("".join(row)) <= set("-: ")],
-        ["temporal", "tracie", "nli", "20", "50.0 [45.0, 55.0]", "40.0 [35.0, 45.0]", "60.0 [55.0, 65.0]"],
-        ["temporal", "mctaco", "mcq", "30", "60.0 [55.0, 65.0]", "50.0 [45.0, 55.0]", "70.0 [65.0, 75.0]"],
-        ["temporal", "**average of 2**", "", "50", "55.0", "45.0", "65.0"],
-        ["causal", "ecare", "qa", "40", "70.0 [65.0, 75.0]", "60.0 [55.0, 65.0]", "80.0 [75.0, 85.0]"],
-        ["all", "**all samples**", "", "90", "60.0 [55.0, 65.0]", "50.0 [45.0, 55.0]", "70.0 [65.0, 75.0]"],
-    ]
-    assert "zero-shot; prompt set `default`; decoded debiased with α = 0.5; a random subset" in results
-    assert "Scored on a subset of mini" in section_of(card_of(run), "Limits")
-
-
-def test_results_by_subset_and_refusals_follow_the_groups(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    tagged = {
-        "aligned": {"n": 60, "accuracy": interval(0.9), "mean": interval(0.9)},
-        "conflict": {"n": 40, "accuracy": interval(0.4), "mean": interval(0.5), "habit_rate": interval(0.3)},
-    }
-    overall = group("all", "all", "all", 100, 0.6)
-    overall["faithfulness"] = {"n": 50, "lacking": 20, "refusal": interval(0.8), "false_refusal": interval(0.1)}
-    write_scores(run, overall=overall, subsets=[{"dataset": "habit", "subsets": tagged}])
-    results = section_of(card_of(run), "Results")
-    assert rows_of(results)[-2:] == [
-        ["habit", "aligned", "60", "90.0 [85.0, 95.0]", "–"],
-        ["habit", "conflict", "40", "40.0 [35.0, 45.0]", "30.0 [25.0, 35.0]"],
-    ]
-    said = (
-        "Refused: 80.0 [75.0, 85.0] % of the 20 rows that lack the answer; wrongly 10.0 [5.0, 15.0] % of the others."
-    )
-    assert said in results
-
-
-def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    folder = run / "eval" / "boxes"
-    write_json(folder / "scores.json", with_checksums({"system": "boxes", "alpha": None, "max_samples": None}))
-    (folder / "tables.md").write_text("Boxes\n\n| what | accuracy |\n|---|---|\n| all | 12.0 |\n")
-    results = section_of(card_of(run), "Results")
-    assert "### boxes\n\ndecoded plainly.\n\nBoxes" in results
-    assert ["all", "12.0"] in rows_of(results)
-
-
-def test_random_weights_have_no_base_model(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "llama", "model.weights=random")
-    card = card_of(run)
-    assert ModelCard(card).data.base_model is None
-    assert "which began with random weights" in card
-    assert "A fine-tuned version of" not in card
-
-
-def test_a_run_without_scores_says_so(tmp_path: Path) -> None:
-    card = card_of(make_run(tmp_path))
-    assert section_of(card, "Results").strip() == "This model has not been scored."
-    assert "It has not been scored" in section_of(card, "Limits")
-    assert "model-index" not in card
