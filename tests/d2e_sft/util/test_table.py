@@ -1,6 +1,8 @@
 """Tables, notes and progress as a terminal shows them."""
 
 import io
+from collections.abc import Callable
+from itertools import product
 from types import SimpleNamespace
 from weakref import WeakSet
 
@@ -11,10 +13,11 @@ from jinja2 import Environment, FileSystemLoader
 from d2e_sft.util import progress
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html import pages
-from d2e_sft.util.markup import harmless_markdown, harmless_yaml, inline_code, latex_table, latex_text
+from d2e_sft.util.markup import harmless_markdown, harmless_yaml, inline_code, latex_table
 from d2e_sft.util.progress import Progress
-from d2e_sft.util.table import Styled, Table, percent, percent_interval
+from d2e_sft.util.table import Styled, Table
 from d2e_sft.util.terminal import WIDTH, folded, quietly, say, warn
+from tests.messages import messages_of
 
 RUNS = Table.in_blocks(
     "samples",
@@ -46,56 +49,34 @@ def test_a_wide_table_is_split_into_parts_that_repeat_the_keys_and_long_text_is_
     assert shown.count("word") == 60
 
 
-def test_markdown_pads_columns_and_escapes_text() -> None:
-    assert RUNS.markdown().splitlines()[2:5] == [
-        "| samples     | run  |                  mean |              Δ mean |",
-        "| ----------- | ---- | --------------------: | ------------------: |",
-        "| all (1,204) | base |     61.3 [58.2, 64.4] |                     |",
-    ]
-    over, _, names, first, second = PAPER.markdown().splitlines()[2:]
-    assert [cell.strip() for cell in over.split("|")] == ["", "Models", "Temporal", "", "Causal", ""]
-    assert [cell.strip() for cell in names.split("|")] == ["", "", "**Tem.**", "**Avg.**", "**Eca.**", ""]
-    assert r"a\_&\_b <sub>ZS</sub>" in first
-    assert "**65.6**†" in first
-    assert r"\*c" in second
-    assert r"a\|b \_c\_ d\`e" in Table.of(["x"], [["a|b\n_c_ d`e"]]).markdown()
-    assert "`a|`" not in Table.of(["x"], [["`a|`"]]).markdown(escape=False)
+ODD = Table.of(
+    ["text", "x"],
+    [["a|b\n_c_ d`e", 1_234], ["<b>", 0.5], ["[a]", True], ["*best", None], [r"a\b_{c}", ["x"]]],
+)
 
 
-def test_html_escapes_texts_and_sets_intervals_small() -> None:
-    environment = Environment(loader=FileSystemLoader(pages.__file__.rpartition("/")[0]), autoescape=True)
+def html(table: Table) -> str:
+    loader = FileSystemLoader(pages.__file__.rpartition("/")[0])
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string("{% from 'table.html' import html_table %}{{ html_table(table) }}")
-    page = template.render(table=RUNS)
-    assert '<th scope="rowgroup" rowspan="2">all (1,204)</th><td>base</td>' in page
-    assert '<td class="number">61.3<span class="beside">[58.2, 64.4]</span></td>' in page
-    assert '<td class="number starred">+5.0 *<span class="beside">[+1.1, +9.0]</span></td>' in page
-    assert "<td>&lt;b&gt;</td>" in template.render(table=Table.of(["x"], [["<b>"]]))
+    return template.render(table=table)
 
 
-def test_any_value_can_be_a_cell() -> None:
-    (row,) = Table.of(["a", "b", "c", "d", "e"], [[1_234, 0.5, True, None, ["x"]]]).rows()
-    assert row == ["1,234", "0.5", "True", "–", "['x']"]
-
-
-def test_shares_are_shown_in_percent_with_one_decimal() -> None:
-    assert [percent(0.6129), percent(1), percent(None)] == ["61.3", "100.0", "–"]
-    assert percent_interval(0.5, 0.25, 0.875) == "50.0 [25.0, 87.5]"
-
-
-def test_latex_has_headings_over_columns_and_a_rule_for_each_block() -> None:
-    lines = latex_table(PAPER, "piper").splitlines()
-    assert r"\multirow{2}{*}{Models} & \multicolumn{2}{c}{Temporal} & \multicolumn{1}{c}{Causal} \\" in lines
-    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-4}" in lines
-    assert r"a\_\&\_b\textsubscript{ZS} & \textbf{65.6}\textsuperscript{\dag} & 1.0 & -- \\" in lines
-    assert r"{*}c & 9.0 & 1.0 & 2.0 \\" in lines
-    assert lines[-3:] == [r"\caption{Two relations}", r"\label{tab:piper}", r"\end{table*}"]
-    assert r"base & 61.3 {\scriptsize {[}58.2, 64.4]} &  \\" in latex_table(RUNS, "x")
-
-
-def test_latex_escapes_in_one_pass_and_brackets_at_the_start_of_a_row() -> None:
-    assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
-    assert latex_text("[a]") == "{[}a]"  # otherwise an argument of \\midrule or \\
-    assert latex_text("*best") == "{*}best"
+TABLES = {"runs": RUNS, "a paper": PAPER, "odd texts": ODD}
+FORMS: dict[str, Callable[[Table], str]] = {
+    "Markdown": Table.markdown,
+    "Markdown as it is": lambda table: table.markdown(escape=False),
+    "HTML": html,
+    "LaTeX": lambda table: latex_table(table, "x"),
+    "terminal": lambda table: table.terminal(80),
+}
+test_written = messages_of(
+    __file__,
+    {
+        f"{name} in {form}": lambda tmp, table=table, write=write: write(table)
+        for (form, write), (name, table) in product(FORMS.items(), TABLES.items())
+    },
+)
 
 
 def test_markdown_of_other_people_has_no_html_and_links_only_to_pages() -> None:
