@@ -1,12 +1,16 @@
 """What a `D2ETrainer` keeps: a run folder, whole models, and checkpoints that are checked before they are used."""
 
+import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.constants import ENDPOINT
 from huggingface_hub.errors import HTTPError
-from transformers import EarlyStoppingCallback
+from transformers import EarlyStoppingCallback, TrainerState
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_utils import TrainOutput
 
 from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.data.data_record import check_resumed_data, tokens_digest, trained_wording
@@ -25,6 +29,7 @@ from d2e_sft.train.run_folder import (
     check_resumable,
     clear_run,
     contains_run,
+    is_complete,
     refuse_run,
     refuse_to_clear,
     resuming_point,
@@ -42,6 +47,8 @@ class KeepingTrainer(EvaluatingTrainer):
 
     guard: StepGuard
     model_name: str
+    is_fsdp_enabled: bool
+    finished = False  # the last call of `train` found a finished run, and loaded it
     depends_on = cached_property(other_models)  # computed at the first step, before the models can change
 
     @cached_property
@@ -51,10 +58,17 @@ class KeepingTrainer(EvaluatingTrainer):
     def prepare_folder(self, resume: str | bool | None) -> str | None:
         """Check that a training may start in its folder, or clear it; return the checkpoint to resume from.
 
-        Raises UserError if a run is neither continued nor cleared, or the checkpoint is damaged or another run's.
+        It is the run folder itself if the run is finished, which then stays as it is. Raises UserError if a run is
+        neither continued nor cleared, or the checkpoint is damaged or another run's.
         """
         run = Path(self.args.output_dir)
         source = run if resume is True or not resume else Path(resume).parent
+        size, processes = len(self.inputs.train_dataset or ()), self.args.world_size
+        if resume is True and self.record is not None and is_complete(self.recipe):
+            check_resumed_data(self.recipe, size, self.tokens_sha256, processes=processes, run=run)
+            check_seal(run)
+            say(f"{run}: is finished; nothing is left to train")
+            return str(run)
         if resume and source.resolve() == run.resolve():
             pass  # continued
         elif self.args.overwrite_output_dir and (contains_run(run) or (run / RECIPE_FILE).is_file()):
@@ -66,7 +80,6 @@ class KeepingTrainer(EvaluatingTrainer):
         if not resume:
             return None
         if self.record is not None and (resume is True or (source / RECIPE_FILE).is_file()):
-            size, processes = len(self.inputs.train_dataset), self.args.world_size
             longer = check_resumable(self.recipe, source)
             for change in longer:
                 warn(f"{change}: from here on the learning rate follows the schedule of the longer training")
@@ -87,13 +100,35 @@ class KeepingTrainer(EvaluatingTrainer):
         check_states(Path(resume))
         return str(resume)
 
+    def load_finished(self) -> TrainOutput:
+        """Load the weights and the log of a finished run; return what its training returned."""
+        run = self.args.output_dir
+        whole: AbstractContextManager[Any] = nullcontext()
+        if is_deepspeed_zero3_enabled():
+            import deepspeed
+
+            whole = deepspeed.zero.GatheredParameters([*self.model.parameters()], modifier_rank=0)
+        shards, self.is_fsdp_enabled = self.is_fsdp_enabled, False  # only a training shards the model
+        with whole:
+            self._load_from_checkpoint(run)
+        self.is_fsdp_enabled = shards
+        self.state = TrainerState.load_from_json(f"{run}/{TRAINER_STATE}")
+        self.state.is_local_process_zero = self.is_local_process_zero()
+        self.state.is_world_process_zero = self.is_world_process_zero()
+        metrics: dict[str, float] = {}
+        for entry in self.state.log_history:
+            metrics = dict(entry) if "train_loss" in entry else metrics
+        return TrainOutput(self.state.global_step, metrics.get("train_loss", math.nan), metrics)
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write model and tokenizer so that a kill leaves either a whole model or none; raises like `train`."""
         if _internal_call:  # a part of a checkpoint, which is checked and sealed as a whole
             super().save_model(output_dir, _internal_call=True)
             return
+        write, target, run = super().save_model, Path(output_dir or self.args.output_dir), Path(self.args.output_dir)
+        if self.finished and target == run and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            return  # they save what a training has wrapped; the folder has this model
         self.guard.check_weights()
-        write, target = super().save_model, Path(output_dir or self.args.output_dir)
         with explaining_full_disk(self, target), bars_if_slow(shown=not self.args.disable_tqdm):
             save_model_whole(self, target, lambda folder: write(folder, _internal_call=True))
 

@@ -126,11 +126,18 @@ class LossLines(ProgressCallback):
         if "loss" not in logs:
             return probed
         cells = {"step": f"{step:,}", **_cells(logs)}
-        lines = ["".join(value.rjust(_WIDTH + 2) for value in cells.values())[_WIDTH - 4 :]]
-        if list(cells) != self._columns:
-            self._columns = list(cells)
-            lines.insert(0, "".join(name.rjust(_WIDTH + 2) for name in cells)[_WIDTH - 4 :])
-        return lines
+        header, line = ("".join(texts)[_WIDTH - 4 :] for texts in zip(*map(_column, cells.items()), strict=True))
+        if list(cells) == self._columns:
+            return [line]
+        self._columns = list(cells)
+        return [header, line]
+
+
+def _column(cell: tuple[str, str]) -> tuple[str, str]:
+    """Pad a column's name and value to one width, with a blank or more to its left."""
+    name, value = cell
+    width = max(_WIDTH, len(name)) + 2
+    return name.rjust(width), value.rjust(width)
 
 
 def _is_number(value: Any) -> bool:

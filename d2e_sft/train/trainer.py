@@ -161,7 +161,7 @@ class D2ETrainer(KeepingTrainer):
         return cls(recipe.model.name, args, **samples, peft_config=adapter_config(recipe), recipe=recipe)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
-        """Like transformers', in a folder without a run unless it is resumed.
+        """Like transformers', in a folder without a run unless it is resumed; a finished run is only loaded.
 
         Raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN, or as `prepare_folder`.
         """
@@ -173,6 +173,9 @@ class D2ETrainer(KeepingTrainer):
         if self.train_dataset is not None:
             same_everywhere(self.accelerator.state, "the training tokens", self.tokens_sha256)
         resume = broadcast_from_main(self.accelerator.state, lambda: self.prepare_folder(resume_from_checkpoint))
+        self.finished = resume is not None and Path(resume) == Path(self.args.output_dir)
+        if self.finished:
+            return self.load_finished()
         self._cpu_start = self.trained_seconds()[1]
         with (
             explaining_full_disk(self, Path(self.args.output_dir)),

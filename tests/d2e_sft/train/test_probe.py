@@ -159,6 +159,11 @@ def test_a_line_has_the_terms_that_count_and_its_header_comes_once() -> None:
     pairs = {**LOGS, "preference": 0.69, "rewards/accuracies": 0.75, "kl_rows": 0.34}
     header, first = (line.split() for line in LossLines().lines(1, pairs))
     assert dict(zip(header, first, strict=True)).items() >= {"preference": "0.69", "preferred": "75.0"}.items()
+    own = {**LOGS, "refined_ce": 5.7, "imagined_ce": 8.1}
+    header, first = LossLines().lines(1, own)
+    shown = dict(zip(header.split(), first.split(), strict=True))
+    assert shown.items() >= {"refined_ce": "5.7", "imagined_ce": "8.1"}.items()
+    assert len(header) == len(first)
     single = {name: value for name, value in LOGS.items() if name != "kl"}
     assert "ce" not in LossLines().lines(1, single)[0].split(), "a single term is the loss"
 

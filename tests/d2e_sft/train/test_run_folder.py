@@ -1,6 +1,7 @@
 """The run folder: fresh or used, an earlier run is refused, continued or cleared; the best model is what is left."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from d2e_sft.model.storage.seal import damage
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.run_folder import checkpoints_of, starting_point
 from d2e_sft.util.errors import UserError
-from tests.command import call
+from tests.command import refusal_of
 from tests.d2e_sft.train.test_messages import ROWS, SHORT
 from tests.factories import log_history, make_world, write_recipe
 from tests.messages import Call, messages_of
@@ -46,11 +47,8 @@ test_message = messages_of(
     __file__,
     {
         "a fresh folder": used(),
-        "both options": used("model.safetensors", resume=True, overwrite=True),
-        "a finished run": used("model.safetensors"),
         "a model that no run left": used("model.safetensors", overwrite=True),
         "a finished run to resume": used("model.safetensors", resume=True),
-        "nothing to resume": used(resume=True),
         "a run with a checkpoint": used(*CHECKPOINT),
         "a run with half a checkpoint": used("recipe.yaml", "checkpoint-4/x"),
         "a run that holds its own data": used("recipe.yaml", "rows.jsonl", train="TMP/rows.jsonl", overwrite=True),
@@ -58,41 +56,62 @@ test_message = messages_of(
 )
 
 
-def test_a_second_call_keeps_the_earlier_run(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, model = tmp_path / "run", str(world / "model")
-    options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
+TOKENS = encoded_rows(D2ESection(), 6)
+LONGER = {**TOKENS[0], "answer": [*TOKENS[0]["answer"], 7], "content": [*TOKENS[0]["content"], True]}
+SECOND_CALLS: dict[str, tuple[list[Any], list[tuple[dict[str, Any], str]]]] = {
+    "texts": (
+        ROWS,
+        [
+            ({"objective": "sft"}, "\n  d2e.objective: 'd2e' → 'sft'"),
+            ({"rank": 8}, "model.lora.r: 4 → 8"),
+            ({"rows": ROWS[:5]}, "give other tokens now\n  samples: 6 → 5"),
+        ],
+    ),
+    "tokens": (
+        TOKENS,
+        [
+            ({"alpha": 0.9}, "\n  d2e.alpha: 0.5 → 0.9"),
+            ({"rows": TOKENS[:5]}, "give other tokens now\n  samples: 6 → 5"),
+            ({"rows": [LONGER, *TOKENS[1:]]}, "tokens, SHA-256"),
+        ],
+    ),
+}
 
-    def trainer(rows: Any = ROWS, rank: int | None = 4, **changes: Any) -> D2ETrainer:
-        adapter = rank and LoraConfig(r=rank, target_modules="all-linear")
-        args = D2EConfig(str(run), **{**options, **changes})
-        return D2ETrainer(model, args, train_dataset=rows, peft_config=adapter)
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("given", "refusals"), SECOND_CALLS.values(), ids=SECOND_CALLS)
+def test_a_second_call_keeps_the_earlier_run(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: Any, refusals: Any
+) -> None:
+    run = tmp_path / "run"
+
+    def trainer(rows: Any = given, rank: int = 4, **changes: Any) -> D2ETrainer:
+        adapter = LoraConfig(r=rank, target_modules="all-linear")
+        args = D2EConfig(str(run), **{**SHORT, "save_steps": 1, "save_total_limit": 10, **changes})
+        return D2ETrainer(str(world / "model"), args, train_dataset=rows, peft_config=adapter)
 
     first = trainer()
     first.train()
     first.save_model()
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(UserError) as refused:
+    before = contents(run)
+    with pytest.raises(UserError, match="already contains a run\n  remedy: continue it with --resume"):
         trainer(max_steps=1).train()
-    assert str(refused.value) == (
-        f"{run}: already contains a run\n  remedy: continue it with --resume (resume_from_checkpoint=True), start "
-        "over with --overwrite (overwrite_output_dir=True), or choose another train.output_dir"
-    )
-    refusals: list[tuple[dict[str, Any], str]] = [
-        ({"objective": "sft"}, "\n  d2e.objective: 'd2e' → 'sft'"),
-        ({"rank": 8}, "model.lora.r: 4 → 8"),
-        ({"rows": ROWS[:5]}, "give other tokens now\n  samples: 6 → 5"),
-    ]
     for changes, told in refusals:
-        for given in (True, str(run / "checkpoint-1")):
-            with pytest.raises(UserError, match=r"was started with another recipe|give other tokens now") as refused:
-                trainer(**changes).train(resume_from_checkpoint=given)
-            assert told in str(refused.value)
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    capsys.readouterr()
-    trainer(save_total_limit=5).train(resume_from_checkpoint=True)
+        for resumed in (True, str(run / "checkpoint-1")):
+            with pytest.raises(UserError, match=re.escape(told)):
+                trainer(**changes).train(resume_from_checkpoint=resumed)
+    assert_stays_finished(trainer(save_total_limit=5), first, capsys)
+    assert contents(run) == before
+    (run / "trainer_state.json").unlink()
+    trainer(datasets.Dataset.from_list(given), save_total_limit=5).train(resume_from_checkpoint=True)
     assert "resumed after step 2 of 2" in capsys.readouterr().out
     assert damage(run, cached=False) is None, "the recipe changed, and the model that was saved is still readable"
     assert len(list(run.glob("checkpoint-*"))) == 2
+    trainer().train(resume_from_checkpoint=str(run / "checkpoint-1"))
+    assert "resumed after step 1 of 2" in capsys.readouterr().out
     with pytest.raises(UserError, match="no such folder; expected a checkpoint-N"):
         trainer().train(resume_from_checkpoint=str(run / "checkpoint-9"))
     trainer(max_steps=1, overwrite_output_dir=True).train()
@@ -100,36 +119,35 @@ def test_a_second_call_keeps_the_earlier_run(world: Path, tmp_path: Path, capsys
     assert not (run / "adapter_model.safetensors").exists()
 
 
-def test_rows_of_tokens_leave_a_recipe_and_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, tokens = tmp_path / "run", encoded_rows(D2ESection(), 6)
-    options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
+def assert_stays_finished(again: D2ETrainer, first: D2ETrainer, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another trainer in the folder of a finished run trains nothing, and has its weights, state and result."""
+    capsys.readouterr()
+    result = again.train(resume_from_checkpoint=True)
+    assert capsys.readouterr().out == f"{first.args.output_dir}: is finished; nothing is left to train\n"
+    assert again.state.log_history == first.state.log_history
+    assert (result.global_step, result.training_loss) == (2, first.state.log_history[-1]["train_loss"])
+    weights, expected = again.model.state_dict(), first.model.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
 
-    def trainer(rows: Any = tokens, **changes: Any) -> D2ETrainer:
-        return D2ETrainer(tiny_model(), D2EConfig(str(run), **{**options, **changes}), train_dataset=rows)
 
-    trainer(alpha=0.3).train()
+def test_rows_of_tokens_leave_a_recipe_and_a_run_without_a_checkpoint_stays_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trainer(**changes: Any) -> D2ETrainer:
+        args = D2EConfig(str(tmp_path), alpha=0.3, **{**SHORT, **changes})
+        return D2ETrainer(tiny_model(), args, train_dataset=TOKENS)
+
+    first = trainer()
+    first.train()
+    first.save_model()
     assert "training samples: 6, given as tokens" in capsys.readouterr().out
-    recipe = load_recipe(run / "recipe.yaml")
+    recipe = load_recipe(tmp_path / "recipe.yaml")
     assert (recipe.d2e.alpha, recipe.train.max_steps, recipe.model.name) == (0.3, 2, "LlamaForCausalLM")
-    with pytest.raises(UserError, match=r"already contains a run"):
-        trainer().train()
-    added = {"answer": [*tokens[0]["answer"], 7], "content": [*tokens[0]["content"], True]}
-    longer = [{**tokens[0], **added}, *tokens[1:]]
-    refusals: list[tuple[dict[str, Any], str]] = [
-        ({"alpha": 0.9}, "\n  d2e.alpha: 0.3 → 0.9"),
-        ({"alpha": 0.3, "rows": tokens[:5]}, "give other tokens now\n  samples: 6 → 5"),
-        ({"alpha": 0.3, "rows": longer}, "tokens, SHA-256"),
-    ]
-    for changes, told in refusals:
-        for given in (True, str(run / "checkpoint-1")):
-            with pytest.raises(UserError, match=told):
-                trainer(**changes).train(resume_from_checkpoint=given)
-    trainer(datasets.Dataset.from_list(tokens), alpha=0.3).train(resume_from_checkpoint=str(run / "checkpoint-1"))
-    again = call("train", run / "recipe.yaml", f"train.output_dir={tmp_path / 'again'}")
-    assert again.status == 1
-    assert "the rows of this run were given as tokens" in again.err
-    trainer(alpha=0.9, overwrite_output_dir=True).train()
-    assert load_recipe(run / "recipe.yaml").d2e.alpha == 0.9
+    again = refusal_of("train", tmp_path / "recipe.yaml", f"train.output_dir={tmp_path / 'again'}")
+    assert "the rows of this run were given as tokens" in again
+    assert_stays_finished(trainer(), first, capsys)
+    with pytest.raises(UserError, match="is finished, and contains no checkpoint to continue from"):
+        trainer(max_steps=3).train(resume_from_checkpoint=True)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +190,8 @@ def test_the_run_ends_with_the_weights_of_its_best_evaluation(world: Path, tmp_p
     assert json.loads((kept[0] / "trainer_state.json").read_text())["best_model_checkpoint"] == str(kept[1])
     whole, expected = (load_model(str(folder)).model.state_dict() for folder in (run, kept[1]))
     assert all(torch.equal(whole[name], weights) for name, weights in expected.items())
-    # Resumed, it has stopped.
+    # Killed before its end and resumed, it has stopped.
+    (run / "trainer_state.json").unlink()
     train_recipe(recipe_best_model(world, tmp_path / "run", "train.early_stopping_patience=2"), resume=True)
     assert evaluations(run) == losses
 
