@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from d2e_sft.bench import peers
 from d2e_sft.bench.decode import bench_decoding
-from d2e_sft.bench.harness import Cost, Measurement
+from d2e_sft.bench.harness import Cost, Measurement, in_turns
 from d2e_sft.bench.train import (
     ENGINES,
     PREFER,
@@ -28,6 +28,7 @@ from d2e_sft.bench.train import (
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding import Output
 from d2e_sft.model.attention.registry import BY_BRANCH, register
+from d2e_sft.model.device import PeakMemory
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.model.shapes import Work, random_model
 from d2e_sft.util.errors import UserError
@@ -260,3 +261,26 @@ def test_in_vllm_both_variants_take_turns_from_an_empty_prefix_cache(monkeypatch
     assert (row["prompt"], row["batch"], row["new_tokens"], row["resubmissions"]) == (170, 3, 5, 1)
     assert (plain["variant"], row["variant"], row["to_plain"] > 0) == ("plain", "debiased", True)
     assert "to_guidance" not in row
+
+
+def test_memory_is_the_peak_above_what_was_there() -> None:
+    kept = torch.ones(30 * 2**20 // 4)
+    variants = {"small": lambda: torch.ones(1), "large": lambda: torch.ones(60 * 2**20 // 4).sum().item()}
+    *_, measured = in_turns(variants, 1, CPU, memory=PeakMemory)
+    small, large = (one.peak_mb or 0 for one in measured.values())
+    assert small < 20
+    assert 50 < large < 90
+    assert kept[0] == 1
+
+
+def test_each_figure_has_its_own_median() -> None:
+    assert Measurement([Cost(3, 1), Cost(1, 9), Cost(2, 2)]).cost == Cost(2, 2)
+    slow, fast = [Cost(3, 8), Cost(8, 2)], [Cost(1, 2), Cost(2, 2)]
+    assert Measurement(slow).ratio_to(Measurement(fast)) == 2.5
+    by_clock = [Measurement(costs, by_clock=True) for costs in (slow, fast)]
+    assert by_clock[0].ratio_to(by_clock[1]) == 3.5
+
+
+def test_without_a_warm_up_every_turn_is_timed() -> None:
+    *_, measured = in_turns({"only": list}, 2, CPU, warm_up=False)
+    assert len(measured["only"].costs) == 2
