@@ -25,8 +25,12 @@ QUOTING = {"prompt": "Context: It rained.\n\nQuestion: What fell?\nAnswer:", "co
 NOT_QUOTING = {**QUOTING, "context": "It snowed.", "completion": "rain"}
 
 
-def turn(role: str, content: str) -> dict[str, str]:
+def turn(role: str, content: Any) -> dict[str, Any]:
     return {"role": role, "content": content}
+
+
+def part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 SYSTEM, ASKED, ANSWER = turn("system", "Be brief."), turn("user", "How long?"), turn("assistant", "5 days.")
@@ -68,6 +72,9 @@ test_rows = messages_of(
         "conversations of TRL": read(
             {"messages": TAGGED}, {"conversations": SHAREGPT}, {"prompt": TAGGED[:2], "completion": TAGGED[2:]}
         ),
+        "turns in parts and after the answer": read(
+            {"messages": [*TAGGED, turn("user", [part("And "), part("on Sunday?")]), ANSWER, ASKED]}
+        ),
         "a context in a column": read({"messages": [ASKED, ANSWER], "context": "5 days."}),
         "a text and its completion": read({"prompt": "What fell?", "completion": " rain"}),
         "preferences of TRL": read(
@@ -96,6 +103,14 @@ test_rows = messages_of(
         "rejected is right": read({"prompt": [ASKED], "chosen": [ANSWER], "rejected": [ANSWER]}),
         "rejected has other turns": read({"prompt": [ASKED], "chosen": [ANSWER], "rejected": [ASKED, WORSE]}),
         "rejected has no answer": read({"prompt": [ASKED], "chosen": [ANSWER], "rejected": [ASKED]}),
+        "turns that are text": read({"messages": "Hello"}),
+        "turns without a role": read({"messages": [{"text": "Hello"}]}),
+        "an unknown role": read({"messages": [turn("critic", "Hm.")]}),
+        "an image": read({"messages": [turn("user", [{"type": "image_url"}])]}),
+        "a tool call": read({"messages": [{**turn("assistant", ""), "tool_calls": [{"id": 1}]}]}),
+        "no content": read({"messages": [turn("user", None)]}),
+        "only an answer": read({"messages": [ANSWER]}),
+        "a blank answer": read({"messages": [ASKED, turn("assistant", " ")]}),
         "another loss": read({"messages": SEVERAL, "loss": "both"}),
         "a prompt that is its context": read({"prompt": "It rained.", "completion": "a", "context": "It rained."}),
         "a prompt that quotes twice": read({**QUOTING, "prompt": "It rained. Wet? It rained.", "answer": "a"}),
