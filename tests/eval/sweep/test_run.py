@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -216,6 +217,9 @@ def test_a_model_that_scores_options_is_loaded_once_for_all_decoders(world: Path
     assert {name: row["status"] for name, row in results(out).items()} == dict.fromkeys(names, "scored")
     scores = [json.loads((out / name / "eval/bench-likelihood/scores.json").read_text()) for name in names]
     assert [one.get("decoder", one["alpha"]) for one in scores] == [0.5, "cad:weight=2", "adacad:floor=0"]
+    for name in names[1:]:
+        shutil.rmtree(out / name)
+    assert output_of("sweep", file, "--dry-run").count(" --out ") == 2, "what is scored is not scored again"
 
 
 def probe(world: Path, folder: Path) -> Path:
