@@ -142,7 +142,8 @@ def _begins(words: Sequence[str], last: int, place: int, capital: Sequence[bool]
         ended = before in (";", "!", "?") or (before == "." and capital[place] and len(words[place - 2]) > 3)
         return ended and word not in _STOPS
     if word in _MARKS:
-        return after not in _STOPS and not _inside_phrase(words, last, place)
+        names = word == "–" and capital[place - 1] and capital[place + 1]  # "Wanhua – BorsodChem" is one
+        return after not in _STOPS and not names and not _inside_phrase(words, last, place)
     if before in (*_MARKS, *_JOINING) or before in words_of("determiners", "prepositions"):
         return False
     done = words[last] in words_of("placing") or predicate_place(list(words[last:place])) is not None

@@ -10,6 +10,8 @@ from data_builders.text.sentences import sentence_spans
 # What a shortened sentence does not begin and end with.
 _OPENING = re.compile(r"[\s,;:—–-]+|(?:and|but|or|so|yet|nor|that)\b\s*|[”’)\]]\s*", re.IGNORECASE)
 _CLOSING = re.compile(r"[\s,;:—–-]+$")
+_MARK = re.compile(r"(?:,|—|–|--+)\s*")
+_BRACKETED = re.compile(r"\([^()]*\)|\[[^][]*\]")
 _END = re.compile(r"""\s*[.!?…]+(?:\s*["'”’)\]]+)*$""")
 
 
@@ -69,15 +71,17 @@ def _remaining(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: 
     staying = [number for number in sentence if number in kept]
     if len(staying) == len(sentence) or not staying:
         return whole if staying else ""
-    remaining = ""
-    for number, following in pairwise([*staying, staying[-1] + 1]):
-        span, part = spans[number], text[spans[number].start : spans[number].end]
-        if following != number + 1:
-            after = text[spans[following].start : spans[following].end].lstrip()
-            closes = after.startswith((*",;:.!?)",)) and spans[following].kind != "rest"
-            part = part.rstrip() + ("" if closes else " ")
-        if number > sentence[0] and number - 1 not in kept:
-            part = part.lstrip().removeprefix(",").lstrip() if span.kind == "rest" else part.lstrip()
+    remaining = text[spans[staying[0]].start : spans[staying[0]].end]
+    for before, number in pairwise(staying):
+        part = text[spans[number].start : spans[number].end]
+        if number != before + 1:
+            gone, part = _BRACKETED.sub("", text[spans[before].end : spans[number].start]), part.lstrip()
+            remaining = remaining.rstrip()
+            mark = _MARK.match(part) if spans[number].kind == "rest" else None
+            # A mark that closed what is gone goes, and one that would follow another.
+            if mark and (mark.group().rstrip() in gone or remaining.endswith((*",;:—–-",))):
+                part = part[mark.end() :]
+            remaining += "" if part.startswith((*",;:.!?)",)) else " "
         remaining += part
     if staying[0] != sentence[0]:
         while (opening := _OPENING.match(remaining)) and opening.end() < len(remaining):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
