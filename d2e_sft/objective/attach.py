@@ -148,8 +148,7 @@ def view_hits(
         return _hits(d2e, targets, _logits_of_views(own_logits, d2e.views, "all", inputs))
     states = states_of_views(model, d2e.views, "all", inputs)
     head = chunked_head(model, targets)
-    rows = head.chunk_rows or len(targets)
-    parts = [slice(start, start + rows) for start in range(0, len(targets), rows)]
+    parts = head.parts(len(targets))
     logits = ({view: head.project(state[part]) for view, state in states.items()} for part in parts)
     of_parts = [_hits(d2e, targets[part], of_part) for part, of_part in zip(parts, logits, strict=True)]
     return {name: torch.cat([of_part_hits[name] for of_part_hits in of_parts]) for name in of_parts[0]}

@@ -78,16 +78,13 @@ class ContextFields(BaseModel):
     format: Format | None = None
 
 
-def needs_context(fields: ContextFields) -> None:
-    """Raise RequestError if fields of a request without a context need one."""
-    if fields.context is None and any(
-        value is not None for value in (fields.alpha, fields.decoder, fields.plausibility)
-    ):
-        raise RequestError("alpha, decoder and plausibility need a context to debias", "context")
-
-
 def chosen_decoding(fields: ContextFields, default: DecodingConfig) -> DecodingConfig:
-    """Return the decoding of a request, which may name a decoder, an α, or neither; RequestError for a wrong one."""
+    """Return the decoding of a request, which may name a decoder, an α, or neither.
+
+    Raises RequestError for a wrong one, or one without a context.
+    """
+    if fields.context is None and {fields.alpha, fields.decoder, fields.plausibility} != {None}:
+        raise RequestError("alpha, decoder and plausibility need a context to debias", "context")
     if fields.decoder is None and fields.alpha is None:
         return default
     try:

@@ -16,7 +16,6 @@ from d2e_sft.server.openai import (
     CompletionRequest,
     RequestError,
     chosen_decoding,
-    needs_context,
     with_context,
     with_system,
 )
@@ -47,7 +46,6 @@ class Prompts:
         """Return the prompt of a chat request, and why it is decoded plainly although it has a context."""
         if self._chat is None:
             raise RequestError("this model has no chat template; send a text to /v1/completions", "messages")
-        needs_context(request)
         options = self._options
         chosen = chosen_decoding(request, options.decoding)
         system = options.system_of(self._prompt_set, request.format or options.format)

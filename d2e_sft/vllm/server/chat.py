@@ -23,7 +23,6 @@ from d2e_sft.server.openai import (
     ContextFields,
     RequestError,
     chosen_decoding,
-    needs_context,
     with_context,
     with_system,
 )
@@ -46,7 +45,6 @@ def add_chat_route(app: FastAPI, prompt_set: PromptSet, options: ServeOptions) -
             for name, value in (request.model_extra or {}).items():
                 if value is not None and name not in WITHOUT_EFFECT:
                     raise RequestError(f"{name}: got {shortened(value)}; Extra inputs are not permitted", name)
-            needs_context(request)
             chosen = chosen_decoding(request, options.decoding)
         sent = await raw_request.json()
         system = options.system_of(prompt_set, request.format or options.format)

@@ -38,7 +38,8 @@ TAGGED = [SYSTEM, turn("user", "<context>Refunds take 5 days.</context> How long
 WORSE = turn("assistant", "No idea.")
 SEVERAL = [turn(role, text) for role in ("user", "assistant") for text in ("Why?",)] * 2
 QUOTED = turn("user", "Context: It rained.\nWhat fell?")
-SHAREGPT = [{"from": said["role"], "value": said["content"]} for said in TAGGED]
+NAMES = {"user": "human", "assistant": "gpt"}
+SHAREGPT = [{"from": NAMES.get(said["role"], "developer"), "value": said["content"]} for said in TAGGED]
 
 
 def read(*rows: Any, name: str = "train_dataset", **options: Any) -> Call:

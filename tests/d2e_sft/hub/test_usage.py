@@ -1,7 +1,7 @@
 """Exported models decode debiased without this package: the program of the card, and `custom_generate/generate.py`."""
 
-import ast
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -161,7 +161,10 @@ def _prompts(count: int) -> tuple[list[list[int]], list[list[int]]]:
 
 @pytest.mark.parametrize(
     ("kind", "count", "alpha"),
-    [*product(["llama", "qwen2", "gemma3", "bloom", "gpt2"], [4], [0.5, 1.3]), ("llama", 1, 0.9), ("llama", 4, 0.0)],
+    [
+        *product(["llama", "qwen2", "gemma3", "bloom", "gpt2"], [4], [0.5, 1.3]),
+        *(("llama", 1, 0.9), ("llama", 4, 0.0), ("t5", 3, 0.7)),
+    ],
 )
 def test_the_tokens_are_those_of_generate_debiased(kind: str, count: int, alpha: float) -> None:
     model = tiny_model(kind, seed=1)
@@ -172,17 +175,7 @@ def test_the_tokens_are_those_of_generate_debiased(kind: str, count: int, alpha:
     ours = generate_debiased(
         model, originals, imagined, DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS), stop_ids=stops
     )
-    assert answers(theirs, inputs["input_ids"].shape[1], stops) == ours
-
-
-def test_an_encoder_decoder_is_debiased_in_its_decoder() -> None:
-    model = tiny_model("t5", seed=2)
-    originals, imagined = _prompts(3)
-    ours = generate_debiased(
-        model, originals, imagined, DecodingConfig(alpha=0.7, max_new_tokens=NEW_TOKENS), stop_ids=[1]
-    )
-    theirs = generate(**pairs(originals, imagined), model=model, alpha=0.7, **GREEDY)
-    assert answers(theirs, 1, [1]) == ours
+    assert answers(theirs, 1 if kind == "t5" else inputs["input_ids"].shape[1], stops) == ours
 
 
 def test_without_imagined_prompts_it_is_transformers_generate() -> None:
@@ -301,11 +294,6 @@ def test_unsupported_options_are_errors(change: dict[str, Any], message: str) ->
 
 
 def test_the_file_needs_only_torch_and_transformers() -> None:
-    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-    names = {
-        name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in ([node.module or "."] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
-    }
-    assert names <= {"__future__", "inspect", "math", "typing", "torch", "transformers"}
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")
+    imported = re.findall(r"^ *(?:import|from) (\S+)", text, re.MULTILINE)
+    assert {*imported} == {"inspect", "typing", "torch", "transformers"}

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +33,7 @@ from d2e_sft.util.files import (
     write_whole,
 )
 from d2e_sft.util.locks import LOCK_FILE, file_lock, temporary_folder
-from d2e_sft.util.paths import ROOT, bundled, cache_dir, claim_packages, safe_environment
+from d2e_sft.util.paths import ROOT, claim_packages, safe_environment
 from eval.sweep.run import run_process
 
 
@@ -126,17 +128,31 @@ def _hold(folder: Path, ready: Any) -> None:
         signal.pause()
 
 
-def test_the_second_is_refused_with_the_process_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
+def _work(parent: Path, ready: Any) -> None:
+    with temporary_folder(parent, ".work-") as folder:
+        (folder / "half").touch()
+        ready.set()
+        signal.pause()
+
+
+@contextmanager
+def killed(target: Any, folder: Path) -> Iterator[int]:
+    """Give the id of a process that is at work in a folder, and kill it when the block is left."""
     forks = multiprocessing.get_context("fork")
     ready = forks.Event()
-    process = forks.Process(target=_hold, args=(tmp_path / "run", ready))
+    process = forks.Process(target=target, args=(folder, ready))
     process.start()
     assert ready.wait(30)
-    second = file_lock(tmp_path / "run", "another one", "wait")
-    with pytest.raises(UserError, match=rf"another one is at work there \(process {process.pid} on "):
-        second.__enter__()
+    yield process.pid or 0
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
+
+
+def test_the_second_is_refused_with_the_process_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
+    with killed(_hold, tmp_path / "run") as process:
+        second = file_lock(tmp_path / "run", "another one", "wait")
+        with pytest.raises(UserError, match=rf"another one is at work there \(process {process} on "):
+            second.__enter__()
     assert (tmp_path / "run" / LOCK_FILE).exists(), "its file is no lock"
     with file_lock(tmp_path / "run", "another one", "wait"):
         pass
@@ -152,24 +168,11 @@ def test_folders_that_stay_empty_go_and_others_stay(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["result"]
 
 
-def _work(parent: Path, ready: Any) -> None:
-    with temporary_folder(parent, ".work-") as folder:
-        (folder / "half").touch()
-        ready.set()
-        signal.pause()
-
-
 def test_a_temporary_folder_is_removed_only_once_its_process_was_killed(tmp_path: Path) -> None:
-    forks = multiprocessing.get_context("fork")
-    ready = forks.Event()
-    process = forks.Process(target=_work, args=(tmp_path / "out", ready))
-    process.start()
-    assert ready.wait(30)
-    [used] = (tmp_path / "out").iterdir()
-    with temporary_folder(tmp_path / "out", ".work-") as own:
-        assert {*(tmp_path / "out").iterdir()} == {used, own}, "the other process is at work in its own"
-    os.kill(process.pid or 0, signal.SIGKILL)
-    process.join()
+    with killed(_work, tmp_path / "out"):
+        [used] = (tmp_path / "out").iterdir()
+        with temporary_folder(tmp_path / "out", ".work-") as own:
+            assert {*(tmp_path / "out").iterdir()} == {used, own}, "the other process is at work in its own"
     assert [*(tmp_path / "out").iterdir()] == [used]
     (tmp_path / "out" / ".work-link").symlink_to(tmp_path)
     with temporary_folder(tmp_path / "out", ".work-", is_leftover=lambda folder: False):
@@ -272,11 +275,3 @@ def test_a_clone_that_is_not_installed_stays_on_the_path_and_comes_last(monkeypa
     assert safe_environment(made) == made
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(ROOT)])
     assert safe_environment({}) == {"PYTHONSAFEPATH": "1"}
-
-
-def test_the_cache_and_what_the_package_brings_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("D2E_CACHE", str(tmp_path))
-    assert cache_dir() == tmp_path
-    monkeypatch.delenv("D2E_CACHE")
-    assert cache_dir() == Path.home() / ".cache" / "d2e-sft"
-    assert all(list(bundled(folder).rglob("*.yaml")) for folder in ("recipes", "launch"))

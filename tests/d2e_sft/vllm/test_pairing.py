@@ -179,10 +179,6 @@ class _Move(Enum):
     SWAP = auto()
 
 
-def _placed(name: str, view: Any = "original") -> PairedRow:
-    return PairedRow(pair=name, view=view, alpha=0.5, sentinel=0)
-
-
 def test_rows_are_followed_through_a_batch_that_changes_at_random() -> None:
     generator = random.Random(0)
     rows, batch = BatchRows(), {}  # index → (row or None for a plain request, its output tokens)
@@ -193,7 +189,7 @@ def test_rows_are_followed_through_a_batch_that_changes_at_random() -> None:
         added = []
         for index in range(12):
             if index not in batch and generator.random() < 0.3:
-                batch[index] = (_placed(f"{step}-{index}") if generator.random() < 0.7 else None, [])
+                batch[index] = (_row(f"{step}-{index}", "original") if generator.random() < 0.7 else None, [])
                 added.append((index, *batch[index]))
         moved = []
         for _ in range(generator.randrange(3)):
@@ -216,7 +212,7 @@ def _slots(prefill: list[int], prompt: list[int] | None = None, **views: int) ->
     lengths = {"prompt_len": prompt or prefill, "prefill_len": prefill}
     rows = SlotRows(SimpleNamespace(**{name: SimpleNamespace(np=np.array(of)) for name, of in lengths.items()}))
     for view, slot in views.items():
-        assert rows.add(slot, _placed("p", view))
+        assert rows.add(slot, _row("p", view, sentinel=0))
     return rows
 
 

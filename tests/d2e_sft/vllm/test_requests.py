@@ -331,19 +331,19 @@ def llm(_stand_in: None) -> PromptLogprobs:
     return PromptLogprobs(tiny_model(seed=1))
 
 
-def test_an_option_scores_as_in_process(llm: PromptLogprobs) -> None:
+def test_an_option_scores_as_in_process_and_scores_come_as_the_engine_gives_them(
+    llm: PromptLogprobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("d2e_sft.vllm.offline._AT_ONCE", 2)
     every = replace(PAIRS[2], options=[[token] for token in range(261)])
     best = scored(llm.model, [every], PLAINLY)[0]
     greedy = max(range(261), key=lambda token: best[token].logprob)
     pairs = [*PAIRS[:2], replace(PAIRS[2], options=[*PAIRS[2].options, [greedy]])]
-    ours, expected = list(dict(score(llm, pairs)).values()), scored(llm.model, pairs, PLAINLY)
+    expected, ours = scored(llm.model, pairs, PLAINLY), []
+    for index, of_pair in score(llm, pairs):
+        ours.append(of_pair)
+        assert llm.sent == ([5, 3] if index == 2 else [5]), "the options of two prompts, then of the third"
     for one, other in zip(chain(*ours), chain(*expected), strict=True):
         assert one.logprob == pytest.approx(other.logprob, rel=1e-5)
         assert (one.tokens, one.greedy) == (other.tokens, other.greedy)
     assert ours[2][-1].greedy
-
-
-def test_scores_are_reported_as_they_come(llm: PromptLogprobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("d2e_sft.vllm.offline._AT_ONCE", 2)
-    for index, _ in score(llm, PAIRS):
-        assert llm.sent == ([5, 2] if index == 2 else [5]), "the options of two prompts, then of the third"
