@@ -114,6 +114,8 @@ def test_the_schema_takes_every_bundled_recipe_and_knows_every_key() -> None:
     assert schema == json_schema()
     for name in bundled_recipes():
         assert_fits(load_yaml(unresolved_yaml(require_recipe(name))), schema, schema)
+    for extended in ("other.yaml", ["other.yaml", "d2e"]):
+        assert_fits({"extends": extended}, schema, schema)
     with pytest.raises(AssertionError):
         assert_fits({"train": {"learing_rate": 1}}, schema, schema)
     with pytest.raises(AssertionError):

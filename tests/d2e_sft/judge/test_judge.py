@@ -234,6 +234,13 @@ def test_a_limit_on_the_cost_holds_whatever_the_server_says(server: JudgeServer,
     assert 1 <= len(server.requests) <= 2
 
 
+def test_a_reply_is_charged_as_much_as_it_cost(server: JudgeServer, judge: MakeJudge) -> None:
+    # At most $0.0002 and more a request are reserved, so two fit at a time; 13 tokens each are charged.
+    limited = judge(prices=(1, 1), max_cost=0.0006, max_tokens=200, concurrency=1)
+    assert ask(limited, prompts(10)) == words(10)
+    assert len(server.requests) > 3
+
+
 def test_what_is_refused_costs_nothing_and_what_breaks_off_counts_whole(server: JudgeServer, judge: MakeJudge) -> None:
     options = {"prices": (1, 1), "max_cost": 0.0006, "max_tokens": 200, "concurrency": 1}
     server.plan = [Misbehave(429, {"retry-after-ms": "1"})] * 6

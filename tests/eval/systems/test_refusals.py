@@ -12,7 +12,7 @@ from eval.systems import load_benchmark
 from eval.systems.benchmark import BenchmarkCall, parse_options
 from eval.systems.boxes.benchmark import BoxesOptions, as_masked
 from eval.systems.boxes.gold import read_questions
-from eval.systems.crepe.benchmark import CrepeOptions
+from eval.systems.crepe.benchmark import CrepeOptions, CrepeScoreOptions
 from eval.systems.crepe.gold import read_procedures, read_states
 from eval.systems.openpi2.downstream import crepe_procedures
 from eval.systems.openpi2.task import OpenPIOptions, bert_scorer
@@ -275,6 +275,7 @@ CALLS: dict[str, Call] = {
     "a file of states without its option": options(CrepeOptions, "crepe", "entities_file=x.json"),
     "demonstrations in a prompt of training": options(BoxesOptions, "boxes", "prompt=trained", "demonstrations=none"),
     "solved examples in a prompt of training": options(WiqaOptions, "wiqa", "prompt=trained", "shots=1"),
+    "a seed below 0": options(CrepeScoreOptions, "crepe", "seed=-1"),
     "an option without a value": options(CrepeOptions, "crepe", "shots"),
     "an unknown option": options(RIDDLES.options, "riddles", "levels=1"),
     "an option twice": options(CrepeOptions, "crepe", "shots=1", "shots=2"),
