@@ -12,7 +12,7 @@ from d2e_sft.config.functions import load_function
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.config.reference import explain
-from tests.messages import Call, messages_of
+from tests.messages import Call, message_of, messages_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "beams of debiased decoding": {"num_beams": 4},
@@ -37,15 +37,15 @@ NAMES = (
     "methods/no-disitl.yaml", "zzz",
 )  # fmt: skip
 OVERRIDES = (
-    "d2e.aplha=1", "trian.seed=1", "train.epochs=1", "train.micro_batch_size=1", "train.warmup_ratio=0",
-    "train.precision=float32", "train.compile=true", "train.liger_kernel=true", "model.lora.rank=1",
-    "model.lora.r=1000000", "d2e.alpha=-1", "d2e.alpha=true", "train.max_steps=false", "d2e.alpha=much",
+    "d2e.aplha=1", "trian.seed=1", "model.lora.rank=1", "model.lora.r=1000000", "d2e.alpha=-1", "d2e.alpha=true",
+    "train.max_steps=false", "d2e.alpha=much",
     "train.per_device_train_batch_size=7", "train.report_to=wnadb", "d2e.alpha", "train.eval_steps=2",
     "train.early_stopping_patience=2", "train.load_best_model_at_end=true", "data.max_dev_samples=3",
     "data.max_probe_samples=2", "data.train.deeper=1", "d2e.objective=techer", "d2e.objective=product",
     "d2e.bias_model=base", "d2e.objective=mine:2nd", "model.quantization=4bit", "extends=other.yaml",
     "train.optim=[", "data.without_context=true",
 )  # fmt: skip
+MISNAMED = ("epochs", "micro_batch_size", "warmup_ratio", "precision", "compile", "liger_kernel")
 SEVERAL = {
     "sft that subtracts": ["d2e.objective=sft", "d2e.debias=true"],
     "prefer that distils": ["d2e.objective=prefer", "d2e.distill=true"],
@@ -81,6 +81,12 @@ def overridden(*overrides: str) -> Call:
         return load_recipe(file, overrides)
 
     return call
+
+
+def suggested(tmp: Path) -> str:
+    """What is suggested for names that keys of `train` had, or have elsewhere."""
+    messages = (message_of(overridden(f"train.{name}=1"), tmp) for name in MISNAMED)
+    return "\n".join(f"{name}: {text.rpartition('. ')[2]}" for name, text in zip(MISNAMED, messages, strict=True))
 
 
 def of_file(text: str) -> Call:
@@ -120,6 +126,7 @@ test_message = messages_of(
         **table({f"decoder {name!r}": name for name in DECODERS}, decoder),
         **table({f"recipe {name}": name for name in NAMES}, lambda name: lambda tmp: require_recipe(name)),
         **table({text: text for text in OVERRIDES}, overridden),
+        "names that keys do not have": suggested,
         **table(SEVERAL, lambda overrides: overridden(*overrides)),
         **table(FILES, of_file),
         **table({name: name for name in FUNCTIONS}, function),

@@ -71,7 +71,6 @@ def test_the_command_runs_accelerate_in_this_python_on_all_machines(monkeypatch:
 @pytest.mark.parametrize(
     ("name", "processes", "machines", "accelerators", "said"),
     [
-        ("zero4", 2, Machines(), 0, "--launch zero4: no such launcher. Did you mean 'zero"),
         ("zero2", 2, Machines(), 0, "needs DeepSpeed, which is not installed\n  remedy: pip install 'd2e-sft[train-"),
         ("fsdp2", 2, Machines(), 0, "needs GPUs"),
         ("ddp", None, Machines(), 0, "add --processes N"),

@@ -74,10 +74,10 @@ def argmax(answered: Any) -> Any:
 
 
 ARGUMENTS: Mapping[str, Any] = {
-    "max_seq_length": 512, "learning_rat": 0.1, "packing": True, "completion_only_loss": False, "beta": 0.1,
+    "max_seq_length": 512, "learning_rat": 0.1, "packing": True, "completion_only_loss": False,
     "prefer_form": "sigmoid", "objective": shares_of, "neftune_noise_alpha": 5, "label_smoothing_factor": 0.1,
     "torch_compile": True, "use_liger_kernel": True, "alpha": -1.0, "max_length": -1, "overlong": "cut",
-    "decoding_alpha": -3, "per_device_train_batch_size": 0, "batch_size": "8", "learning_rate": "1e-5",
+    "decoding_alpha": -3, "per_device_train_batch_size": 0, "batch_size": "8",
     "save_total_limit": 0, "balance": 1.0, "parallelism_config": ParallelismConfig(cp_size=2),
 }  # fmt: skip
 OF_CONFIG = {
@@ -91,10 +91,6 @@ OF_CONFIG = {
     "the usual batch that accumulation contradicts": {"batch_size": 64, "gradient_accumulation_steps": 4},
     "tokens beside accumulation": {"micro_batch_tokens": 300, "gradient_accumulation_steps": 2},
 }
-OF_TRL: Mapping[str, Any] = {
-    "completion_only_loss": False, "dataset_text_field": "body", "loss_type": "dft",
-    "router_aux_loss_coef": 0.1,
-}  # fmt: skip
 OF_TRAINER: Mapping[str, dict[str, Any]] = {
     "tokenizer of older versions": {"given": {"tokenizer": "x"}},
     "calbacks": {"given": {"calbacks": []}},
@@ -160,10 +156,6 @@ def with_sets(tmp: Path) -> D2ETrainer:
 
 CALLS: dict[str, Callable[[Path], Any]] = {
     **{name: lambda tmp, given=given: D2EConfig(str(tmp), **given) for name, given in OF_CONFIG.items()},
-    **{
-        f"SFTConfig({name}=…)": lambda tmp, given={name: value}: D2EConfig.of(SFTConfig(str(tmp), **given))
-        for name, value in OF_TRL.items()
-    },
     "two arguments of TRL": lambda tmp: D2EConfig.of(SFTConfig(str(tmp), loss_type="dft", router_aux_loss_coef=0.1)),
     "arguments that are a path": lambda tmp: D2ETrainer(tiny_model(), "runs/mine"),
     "no model": lambda tmp: D2ETrainer(args=D2EConfig(str(tmp), **SHORT), train_dataset=ROWS),
@@ -179,7 +171,10 @@ CALLS: dict[str, Callable[[Path], Any]] = {
         tmp, model=get_peft_model(tiny_model(), ADAPTED), given={"peft_config": ADAPTED}
     ),
     **{name: of_tokens(changed, list) for name, changed in BAD_TOKENS.items()},
-    **{f"{name}, in a dataset": of_tokens(bad, datasets.Dataset.from_list) for name, bad in BAD_TOKENS.items()},
+    **{
+        f"{name}, in a dataset": of_tokens(BAD_TOKENS[name], datasets.Dataset.from_list)
+        for name in ("no answer tokens", "a fraction")
+    },
     "a set that does not exist": lambda tmp: with_sets(tmp).predict("naer"),
     "nothing to predict": lambda tmp: with_sets(tmp).predict(None),
     "metrics of logits": lambda tmp: with_sets(tmp).evaluate(ROWS[:1]),
@@ -189,10 +184,8 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     **{
         f"d2e train {keys}": lambda tmp, keys=keys: refused(tmp, keys)
         for keys in (
-            "train.optim=grokadamw", "model.dtype=float16", "data.train=none.jsonl", "data.dev=none.jsonl",
-            "data.probe=none.jsonl", "train.batch_size=8 --processes 3 --launch ddp", "train.report_to=swanlab",
-            "model.weights=random model.lora={}", "data.max_length=100", "data.prompt_set=none",
-            "data.balance=0.5", "data.balance=0",
+            "data.dev=none.jsonl", "train.batch_size=8 --processes 3 --launch ddp",
+            "model.weights=random model.lora={}", "data.max_length=100", "data.balance=0.5", "data.balance=0",
         )
     },
     "a negative length": lambda tmp: answer_samples(tiny_model(), tiny_tokenizer(), ROWS, max_length=-1),

@@ -40,16 +40,25 @@ def section(text: str, *titles: str) -> str:
     return "".join(part for part in text.split("== ") if part.startswith(titles))
 
 
-def part(titles: str, *overrides: str, where: Where = UNREAD, rows: Any = 18, files: str = "", **options: Any) -> Any:
-    """A call that shows some sections; `files` are made in the run folder before."""
+def part(
+    titles: str,
+    *overrides: str,
+    where: Where = UNREAD,
+    rows: Any = 18,
+    files: str = "",
+    lines: int | None = None,
+    **options: Any,
+) -> Any:
+    """A call that shows some sections, or their first lines; `files` are made in the run folder before."""
 
     def call(tmp: Path) -> str:
-        recipe = recipe_in(tmp, rows, dev=[make_sample(30, split="dev")])
+        recipe = recipe_in(tmp, rows, dev=[make_sample(32, split="dev")])
         for file in files.split():
             (tmp / "run").mkdir(exist_ok=True)
             (tmp / "run" / file).write_text("{}")
         given = (override.replace("TMP", str(tmp)) for override in overrides)
-        return section(shown(recipe, *given, where=where, **options), *titles.split(", "))
+        text = section(shown(recipe, *given, where=where, **options), *titles.split(", "))
+        return "\n".join(text.splitlines()[:lines])
 
     return call
 
@@ -61,17 +70,17 @@ def refused(*arguments: Any) -> Callable[[Path], str]:
 CONTEXTS = [f"Word {number} came, and then more words of the same long text came. " * 9 for number in (1, 2)]
 SHARING = [make_sample(i, context=CONTEXTS[i % 2], refined_context="Word.") for i in range(16)]
 NEUTRAL = [make_sample(i, relation=("none", "none", "factual", "causal")[i % 4]) for i in range(8)]
-PAIRS = [make_sample(i, rejected=["a stone"] * (i % 2)) for i in range(6)]
+PAIRS = [make_sample(i, rejected=["a stone"] * (i % 2)) for i in range(1, 7)]
 test_message = messages_of(
     __file__,
     {
         "a whole run": part("run folder, samples, lengths, layout, steps"),
-        "overlong rows": part("lengths", "data.max_length=250"),
+        "overlong rows": part("lengths", "data.dev=TMP/dev.jsonl", "data.max_length=300"),
         "contexts that are cut": part("lengths", "data.max_length=239", "data.overlong=truncate_context"),
         "a dev file": part("lengths, steps", "data.dev=TMP/dev.jsonl", "train.eval_steps=2", "train.save_steps=4"),
-        "a dev file that does not fit": part("lengths", "data.dev=TMP/dev.jsonl", "data.max_length=250"),
-        "rows not about events": part("samples", rows=NEUTRAL),
-        "pairs": part("samples, lengths", "d2e.objective=prefer", rows=PAIRS),
+        "rows not about events": part("samples", rows=NEUTRAL, lines=5),
+        "a pair": part("samples", "d2e.objective=prefer", rows=PAIRS, lines=8),
+        "lengths of pairs": part("lengths", "d2e.objective=prefer", rows=PAIRS),
         "a launcher": part("steps", "train.per_device_train_batch_size=8", where=Where("ddp", 4, weights=False)),
         "micro-batches by tokens": part("steps", "train.micro_batch_tokens=1000"),
         "rows per context that save nothing": part("layout, steps", "train.rows_per_context=3"),
@@ -83,7 +92,6 @@ test_message = messages_of(
         "a folder that is started over": part("run folder", files="trainer_state.json recipe.yaml", overwrite=True),
         "a finished run to resume": part("run folder", files="trainer_state.json", resume=True),
         "no such model": refused("--dry-run", "model.name=./nowhere"),
-        "no such rows": refused("--dry-run", "data.train=none.parquet"),
         "all rows too long": refused("--dry-run", "data.max_length=20"),
         "no pairs": refused("--dry-run", "d2e.objective=prefer"),
         "a batch for three": refused("--dry-run", "--launch", "ddp", "--processes", "3"),
