@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import html
 import json
 import re
 from pathlib import Path
@@ -155,7 +156,11 @@ def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp
     assert f"wrote {tmp_path / 'rows.html'}" in output_of(
         "data", "show", built, "--rows", 3, "--html", tmp_path / "rows.html"
     )
-    assert (tmp_path / "rows.html").read_text("utf-8").count("<article") == 3
+    page = html.unescape((tmp_path / "rows.html").read_text("utf-8"))
+    assert page.count("<article") == 3
+    shown = [row for row in read_samples(built / "test.parquet") if f">{row.id}<" in page]
+    assert shown
+    assert all(page.count(row.question) >= 3 for row in shown), "above the views, and in their prompts"
 
 
 def test_every_dataset_has_a_row_and_an_object_and_files_in_the_cache_are_counted(
