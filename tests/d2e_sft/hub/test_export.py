@@ -16,6 +16,7 @@ from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.data_record import trained_wording
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.hub import export as exporting
+from d2e_sft.hub.card import example_conversation
 from d2e_sft.hub.export import ExportOptions, export, exported_files
 from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.util.files import with_checksums, write_json
@@ -242,6 +243,16 @@ def of_a_system(run: Path) -> None:
     (folder / "tables.md").write_text("Boxes\n\n| what | accuracy |\n|---|---|\n| all | 12.0 |\n")
 
 
+def example(**description: Any) -> Call:
+    """The example of a card of chats with this description, with its policy and without."""
+
+    def call(folder: Path) -> str:
+        views = map(example_conversation(description).messages, ("P.", ""))
+        return "\n---\n".join("\n".join(f"{turn['role']}: {turn['content']}" for turn in view) for view in views)
+
+    return call
+
+
 PLAIN = ("d2e.debias=false", "d2e.distill=false")
 METHODS = {
     "d2e": (),
@@ -272,6 +283,10 @@ test_card = messages_of(
         "results by subset": part("Results", change=by_subset),
         "results of a system": part("Results", change=of_a_system),
         "no results": part("Results"),
+        "example of a prompt": example(prompt="Policy: {context}\nCustomer: {question}", system="Be kind."),
+        "example of tags": example(context_in="<doc>"),
+        "example of a role": example(context_in="system"),
+        "example of a column": example(columns={"context": "policy"}),
         "limits": part("Limits"),
         "limits of a subset": part("Limits", change=described),
     },

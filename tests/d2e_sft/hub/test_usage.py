@@ -16,7 +16,6 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.hub.card import example_conversation
 from d2e_sft.hub.custom_generate import generate as module
 from d2e_sft.hub.custom_generate.generate import generate
 from d2e_sft.hub.export import ExportOptions, export, push
@@ -127,28 +126,6 @@ def test_the_cards_program_gives_the_answer_of_this_package(world: Path, outputs
 
 def test_the_default_alpha_is_that_of_the_run(outputs: dict[str, Any]) -> None:
     assert outputs["default"] == outputs["llama"] != outputs["plain"]
-
-
-ASKED = "How long may I return the lamp?"
-
-
-@pytest.mark.parametrize(
-    ("said", "original", "imagined"),
-    [
-        (
-            {"prompt": "Policy: {context}\nCustomer: {question}", "system": "Be kind."},
-            ["Be kind.", f"Policy: P.\nCustomer: {ASKED}"],
-            ["Be kind.", f"Customer: {ASKED}"],
-        ),
-        ({"context_in": "<doc>"}, [f"<doc>P.</doc>\n{ASKED}"], [ASKED]),
-        ({"context_in": "system"}, ["P.", ASKED], [ASKED]),
-        ({"columns": {"context": "policy"}}, [f"P.\n\n{ASKED}"], [ASKED]),
-    ],
-)
-def test_a_card_words_its_example_as_the_data(said: dict[str, Any], original: list[str], imagined: list[str]) -> None:
-    conversation = example_conversation(said)
-    assert [turn["content"] for turn in conversation.messages("P.")] == original
-    assert [turn["content"] for turn in conversation.messages("")] == imagined
 
 
 NEW_TOKENS = 12
