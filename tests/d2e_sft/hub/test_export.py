@@ -273,7 +273,7 @@ test_card = messages_of(
         ),
         "front matter of random weights": part("", "model.weights=random"),
         **{f"method of {name}": part("Method", *keys) for name, keys in METHODS.items()},
-        "how to decode debiased": part("How to decode debiased"),
+        "how to decode debiased": part("How to decode debiased", change=write_scores),
         "how to use": part("How to use", *METHODS["sft"]),
         "training data with a manifest": part("Training data", change=described),
         "training data without": part("Training data"),
