@@ -50,12 +50,12 @@ def told(sample: EventSample, setting: Setting = "zero_shot", form: Form = "chat
     return call
 
 
-def trained(sample: EventSample) -> Call:
+def trained(sample: EventSample, max_length: int | None = None) -> Call:
     """The text of each view's tokens, of the answer's (its own between brackets), and of each candidate's."""
 
     def call(folder: Path) -> str:
         encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), VIEWS)
-        encoded, decode = encoder.encode(sample), encoder.tokenizer.decode
+        encoded, decode = encoder.encode(sample, max_length=max_length), encoder.tokenizer.decode
         runs = groupby(zip(encoded.answer, encoded.content, strict=True), key=lambda pair: pair[1])
         parts = [(own, decode([token for token, _ in run])) for own, run in runs]
         texts = {view: decode(prompt) for view, prompt in encoded.prompts.items()}
@@ -78,6 +78,7 @@ test_prompt = messages_of(
     __file__,
     {
         **{f"{fmt} in training": trained(sample) for fmt, sample in FORMAT_SAMPLES.items()},
+        "a cut context in training": trained(FORMAT_SAMPLES["qa"], 280),
         **{f"few-shot as {form}": told(ASKED, "few_shot", form, "original", "imagined") for form in FORMS},
         **{f"steps of {fmt}": told(sample, "cot") for fmt, sample in FORMAT_SAMPLES.items()},
         "steps as a text": told(ASKED, "cot", "completion"),
