@@ -230,6 +230,10 @@ def _cut_span(turns: Sequence[Turn], tag: str) -> tuple[str, Conversation]:
     for number in reversed(range(len(turns))):
         spans = list(pattern.finditer(turns[number].content)) if turns[number].role != "assistant" else []
         if spans and (context := spans[-1][1].strip()):
+            if len(spans) > 1:
+                raise ValueError(
+                    f"turn {number + 1}: {len(spans)} <{tag}> spans; expected one around all of the context"
+                )
             span = spans[-1]
             start = span[0].index(context, len(tag) + 2)
             block = span[0][:start] + CONTEXT + span[0][start + len(context) :]

@@ -129,6 +129,7 @@ test_rows = messages_of(
         "a completion that is None": read({"prompt": "a", "completion": None}),
         "no completion": read({"prompt": "a"}),
         "two contexts": read({"messages": TAGGED, "context": "It pours."}),
+        "two spans": read({"messages": [turn("user", "<context>A.</context> <context>B.</context> Wet?"), ANSWER]}),
         "an open tag": read({"messages": [turn("user", "<context>Wet?"), ANSWER]}),
         "one row": refused(ROW),
         "columns": refused({key: [value] for key, value in ROW.items()}),
