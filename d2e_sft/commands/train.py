@@ -131,7 +131,6 @@ def train(
     loaded = load_recipe(source, overrides)
     place = {name: options.pop(name) for name in _PLACE}
     _check_launch_options(launcher or options["gpu"], place)
-    processes, machines = place["processes"], place["machines"]
     # Decided before the processes start, so that all see the same folder.
     resume = resume or (auto_resume and is_begun(loaded))
     if dry_run:
@@ -148,13 +147,9 @@ def train(
     if launcher is not None:
         launch.check_launcher(launcher)
         if not place["machine_rank"]:  # other machines may not have the run folder yet
-            check_run(loaded, (processes or 1) * (machines or 1), resume=resume, overwrite=overwrite)
+            check_run(loaded, (place["processes"] or 1) * (place["machines"] or 1), resume=resume, overwrite=overwrite)
         flags = [flag for flag, is_set in (("--resume", resume), ("--overwrite", overwrite)) if is_set]
-        meeting = launch.Machines(machines or 1, place["machine_rank"] or 0, place["main_address"])
-        command = launch.launch_command(
-            launcher, [source.name, *overrides, *flags], processes=processes, machines=meeting
-        )
-        sys.exit(launch.launch(command))
+        sys.exit(launch.launch(launch.launch_command(launcher, [source.name, *overrides, *flags], **place)))
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
     if os.environ.get("RANK", "0") == "0":
         click.echo(f"trained: {run}")

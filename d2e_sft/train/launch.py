@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from d2e_sft.util.errors import UserError, did_you_mean
@@ -27,18 +26,6 @@ _OUT_OF_MEMORY = (
 )
 
 
-@dataclass(frozen=True)
-class Machines:
-    """This machine's place among the machines that train together; its `rank` is from 0.
-
-    `address` is the `HOST:PORT` of machine 0, where all connect; it is needed from two machines on.
-    """
-
-    count: int = 1
-    rank: int = 0
-    address: str | None = None
-
-
 def launchers() -> list[str]:
     """Values of `--launch`: the accelerate configurations of this installation."""
     return sorted(file.stem for file in _configurations().glob("*.yaml"))
@@ -50,7 +37,9 @@ def launch_command(
     *,
     module: str = "d2e_sft.train",
     processes: int | None = None,
-    machines: Machines | None = None,
+    machines: int | None = None,
+    machine_rank: int | None = None,
+    main_address: str | None = None,
 ) -> list[str]:
     """Return the `accelerate launch` command that runs a module with `arguments` on several processes.
 
@@ -58,10 +47,12 @@ def launch_command(
         arguments: Of `d2e train` (recipe, overrides, options), or of the module.
         module: Run by each process; `d2e_sft.cli` takes a whole command line.
         processes: On this machine; None means one per accelerator.
-        machines: None means only this one.
+        machines: How many train together; None means only this one.
+        machine_rank: This one's place among them, from 0.
+        main_address: The `HOST:PORT` of machine 0, where all connect; it is needed from two machines on.
     """
     check_launcher(name)
-    accelerator_count, machines = accelerators(), machines or Machines()
+    accelerator_count, machines = accelerators(), machines or 1
     if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise UserError(
             f"--launch {name}: needs DeepSpeed, which is not installed",
@@ -75,8 +66,8 @@ def launch_command(
     return [
         sys.executable, "-m", "d2e_sft.train.launch",
         "--config_file", str(_configurations() / f"{name}.yaml"),
-        "--num_processes", str(_processes(processes, accelerator_count) * machines.count),
-        *_meeting_point(machines),
+        "--num_processes", str(_processes(processes, accelerator_count) * machines),
+        *_meeting_point(machines, machine_rank or 0, main_address),
         "-m", module, *arguments,
     ]  # fmt: skip
 
@@ -142,22 +133,21 @@ def _processes(processes: int | None, accelerator_count: int) -> int:
     return processes or accelerator_count
 
 
-def _meeting_point(machines: Machines) -> list[str]:
-    if not 0 <= machines.rank < machines.count:
+def _meeting_point(machines: int, rank: int, address: str | None) -> list[str]:
+    if not 0 <= rank < machines:
         raise UserError(
-            f"--machine-rank {machines.rank}: expected 0 to {machines.count - 1}, as there are {machines.count} "
-            "machines (--machines)"
+            f"--machine-rank {rank}: expected 0 to {machines - 1}, as there are {machines} machines (--machines)"
         )
-    if machines.count == 1:
+    if machines == 1:
         return ["--num_machines", "1", "--main_process_port", "0"]  # 0: any free port, for runs side by side
-    host, _, port = (machines.address or "").rpartition(":")
+    host, _, port = (address or "").rpartition(":")
     if not host or not port.isdecimal():
         raise UserError(
-            f"--main-address {machines.address or '(not given)'}: expected HOST:PORT of machine 0",
+            f"--main-address {address or '(not given)'}: expected HOST:PORT of machine 0",
             remedy="give all machines the same, for example --main-address 10.0.0.1:29500",
         )
     return [
-        "--num_machines", str(machines.count), "--machine_rank", str(machines.rank),
+        "--num_machines", str(machines), "--machine_rank", str(rank),
         "--main_process_ip", host, "--main_process_port", port,
     ]  # fmt: skip
 

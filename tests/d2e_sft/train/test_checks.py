@@ -24,15 +24,12 @@ from d2e_sft.util.errors import UserError
 from tests.command import d2e, refusal_of
 from tests.factories import write_recipe
 
+NEEDED = {"data": {"train": "rows.parquet"}, "train": {"output_dir": "run"}}
 
-def recipe(folder: Path, **train: Any) -> Recipe:
-    return Recipe.model_validate(
-        {
-            "model": {"name": str(folder / "model")},
-            "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
-            "train": {"output_dir": str(folder / "run"), "batch_size": 8, "per_device_train_batch_size": 2, **train},
-        }
-    )
+
+def recipe_config(**sections: dict[str, Any]) -> Recipe:
+    data, train = ({**needed, **sections.pop(name, {})} for name, needed in NEEDED.items())
+    return Recipe.model_validate({"data": data, "train": train, **sections})
 
 
 @pytest.mark.parametrize(
@@ -47,9 +44,9 @@ def recipe(folder: Path, **train: Any) -> Recipe:
     ],
 )
 def test_processes_share_a_batch_equally(
-    tmp_path: Path, batch: int, most: int, processes: int, expected: tuple[int, int] | str
+    batch: int, most: int, processes: int, expected: tuple[int, int] | str
 ) -> None:
-    asked = recipe(tmp_path, batch_size=batch, per_device_train_batch_size=most)
+    asked = recipe_config(train={"batch_size": batch, "per_device_train_batch_size": most})
     if isinstance(expected, tuple):
         steps = count_steps(asked, 100, processes)
         assert (steps.micro_batch, steps.accumulation) == expected
@@ -79,20 +76,12 @@ def test_random_weights_are_those_of_the_seed(world: Path) -> None:
     state = PartialState(cpu=True)
 
     def embeddings(seed: int, weights: str = "random") -> Any:
-        asked = recipe(world, batch_size=2, seed=seed)
-        asked.model.weights = weights  # type: ignore[assignment]
-        return load_on_all(asked, state).model.get_input_embeddings().weight
+        model = {"name": str(world / "model"), "weights": weights}
+        return load_on_all(recipe_config(model=model, train={"seed": seed}), state).model.get_input_embeddings().weight
 
     assert torch.equal(embeddings(1), embeddings(1))
     assert not torch.equal(embeddings(1), embeddings(2))
     assert torch.equal(embeddings(1, "pretrained"), embeddings(2, "pretrained"))
-
-
-def recipe_config(**sections: dict[str, Any]) -> Recipe:
-    content: dict[str, dict[str, Any]] = {"data": {"train": "rows.parquet"}, "train": {"output_dir": "run"}}
-    return Recipe.model_validate(
-        {name: {**content.get(name, {}), **sections.get(name, {})} for name in {*content, *sections}}
-    )
 
 
 def test_the_defaults_are_a_recipes() -> None:
@@ -209,6 +198,13 @@ class AtMicroBatch:
         monkeypatch.setattr(trainer_module.D2ETrainer, "compute_loss", compute_loss)
 
 
+def raising(error: BaseException) -> Any:
+    def act(trainer: Any, loss: Any) -> Any:
+        raise error
+
+    return act
+
+
 def test_a_nan_loss_stops_with_its_samples_and_last_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     AtMicroBatch(monkeypatch, 6, lambda trainer, loss: loss * float("inf"))  # the second of step 3
     said = refusal_of("train", folder / "run.yaml")
@@ -243,10 +239,7 @@ def test_weights_that_are_no_numbers_replace_no_checkpoint(folder: Path, monkeyp
     ],
 )
 def test_too_little_memory_names_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def fail(trainer: Any, loss: Any) -> Any:
-        raise error
-
-    AtMicroBatch(monkeypatch, 4, fail)
+    AtMicroBatch(monkeypatch, 4, raising(error))
     said = refusal_of("train", folder / "run.yaml")
     assert "out of memory at step 2, in a micro-batch of 2 samples" in said
     assert said.count(" of made-up: original ") == 2
@@ -265,10 +258,7 @@ def test_too_little_memory_names_settings(folder: Path, monkeypatch: pytest.Monk
 def test_ctrl_c_says_what_is_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saving: str, kept: str
 ) -> None:
-    def interrupt(trainer: Any, loss: Any) -> Any:
-        raise KeyboardInterrupt
-
-    AtMicroBatch(monkeypatch, 5, interrupt)
+    AtMicroBatch(monkeypatch, 5, raising(KeyboardInterrupt()))
     assert d2e("train", folder / "run.yaml", f"train.save_steps={saving}") == 130
     assert f"d2e: stopped; {kept}" in " ".join(capsys.readouterr().err.split())
 

@@ -13,7 +13,7 @@ import yaml
 
 from d2e_sft import cli
 from d2e_sft.train import launch
-from d2e_sft.train.launch import Machines, launch_command, launchers
+from d2e_sft.train.launch import launch_command, launchers
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import bundled
 from tests.command import finish, launched, program, start
@@ -63,30 +63,35 @@ def test_the_command_runs_accelerate_in_this_python_on_all_machines(monkeypatch:
     assert option(command, "--num_processes") == "4"
     assert command[-5:] == ["-m", "d2e_sft.train", "recipe.yaml", "d2e.alpha=0.7", "--resume"]
     assert option(launch_command("ddp", ["recipe.yaml"]), "--num_processes") == "8", "one per accelerator"
-    command = launch_command("zero3", ["r"], machines=Machines(count=2, rank=1, address="node-1:29500"))
+    command = launch_command("zero3", ["r"], machines=2, machine_rank=1, main_address="node-1:29500")
     names = ("--num_processes", "--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port")
     assert [option(command, name) for name in names] == ["16", "2", "1", "node-1", "29500"]
 
 
 @pytest.mark.parametrize(
-    ("name", "processes", "machines", "accelerators", "said"),
+    ("name", "place", "accelerators", "said"),
     [
-        ("zero2", 2, Machines(), 0, "needs DeepSpeed, which is not installed\n  remedy: pip install 'd2e-sft[train-"),
-        ("fsdp2", 2, Machines(), 0, "needs GPUs"),
-        ("ddp", None, Machines(), 0, "add --processes N"),
-        ("ddp", 9, Machines(), 8, "this machine has 8 accelerators"),
-        ("ddp", 2, Machines(2, 2, "host:1"), 0, "--machine-rank 2: expected 0 to 1"),
-        ("ddp", 2, Machines(2, 0), 0, "--main-address (not given): expected HOST:PORT"),
-        ("ddp", 2, Machines(2, 0, "host"), 0, "--main-address host: expected HOST:PORT"),
+        (
+            "zero2",
+            {"processes": 2},
+            0,
+            "needs DeepSpeed, which is not installed\n  remedy: pip install 'd2e-sft[train-",
+        ),
+        ("fsdp2", {"processes": 2}, 0, "needs GPUs"),
+        ("ddp", {}, 0, "add --processes N"),
+        ("ddp", {"processes": 9}, 8, "this machine has 8 accelerators"),
+        ("ddp", {"processes": 2, "machines": 2, "machine_rank": 2}, 0, "--machine-rank 2: expected 0 to 1"),
+        ("ddp", {"processes": 2, "machines": 2}, 0, "--main-address (not given): expected HOST:PORT"),
+        ("ddp", {"processes": 2, "machines": 2, "main_address": "host"}, 0, "--main-address host: expected HOST"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(
-    name: str, processes: int, machines: Machines, accelerators: int, said: str, monkeypatch: pytest.MonkeyPatch
+    name: str, place: dict[str, Any], accelerators: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "accelerators", lambda: accelerators)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError) as refused:
-        launch_command(name, ["recipe.yaml"], processes=processes, machines=machines)
+        launch_command(name, ["recipe.yaml"], **place)
     assert said in str(refused.value)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
 from d2e_sft.data.views import ViewEncoder
@@ -19,7 +19,8 @@ from d2e_sft.train.loader import REPEATED, Draws, MicroBatchRows, StepCollator, 
 from d2e_sft.train.rows import describe_rows, encode_samples, read_rows
 from d2e_sft.train.samples import Balance, choose_samples, probe_groups
 from d2e_sft.util.errors import UserError
-from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_tokenizer
+from tests.factories import make_world, write_recipe
+from tests.tiny import make_sample, tiny_tokenizer
 
 D2E = D2ESection()
 VIEWS = D2E.views
@@ -148,25 +149,18 @@ def test_a_balanced_epoch_shows_all_conflict_rows_equally_often(share: float, ro
 
 
 def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
-    write_samples(make_samples(3), tmp_path / "train.jsonl")
-    content = {
-        "data": {"train": str(tmp_path / "train.jsonl")},
-        "train": {"output_dir": str(tmp_path / "run")},
-        "d2e": {"distill": False},
-    }
-    loaded = load_model(str(tmp_path / "model"))
-    both = read_rows(Recipe.model_validate(content), "training", loaded, progress=False)
-    content["data"]["without_context"] = "true"
-    content["d2e"] = {"objective": "sft"}
-    recipe = Recipe.model_validate(content)
+    path = write_recipe(make_world(tmp_path, train=3, bench=0), tmp_path / "run", "d2e.distill=false")
+    loaded, recipe = (
+        load_model(f"{tmp_path}/model"),
+        load_recipe(path, ["data.without_context=true", "d2e.objective=sft"]),
+    )
+    both = read_rows(load_recipe(path), "training", loaded, progress=False)
     rows = read_rows(recipe, "training", loaded, progress=False)
     assert [item.prompts for item in rows.kept] == [{"original": item.prompts["imagined"]} for item in both.kept]
     assert "  3 whose contexts are left out (data.without_context)" in describe_rows(recipe, "training", rows)
 
 
 def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
     changes: list[dict[str, Any]] = [
         {"rejected": ["a very long and wrong answer"]},
         {"habit": ["the hill"], "subset": "conflict"},
@@ -175,13 +169,9 @@ def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_pat
     ]
     rejected = ["a very long and wrong answer", "the hill", "the sea", None]
     samples = [make_sample(n, answers=["the river"], **change) for n, change in enumerate(changes)]
-    write_samples(samples, tmp_path / "train.jsonl")
-    content: dict[str, Any] = {
-        "data": {"train": str(tmp_path / "train.jsonl")},
-        "train": {"output_dir": str(tmp_path / "run")},
-        "d2e": {"objective": "prefer"},
-    }
-    loaded, recipe = load_model(str(tmp_path / "model")), Recipe.model_validate(content)
+    world = make_world(tmp_path, train=samples, bench=0)
+    recipe = load_recipe(write_recipe(world, tmp_path / "run", "d2e.objective=prefer"))
+    loaded = load_model(recipe.model.name)
     rows = read_rows(recipe, "training", loaded, progress=False)
     told = "  1 without a rejected answer, "
     assert describe_rows(recipe, "training", rows)[1:] == [

@@ -115,6 +115,7 @@ OF_TRAINER: Mapping[str, dict[str, Any]] = {
     "an objective of two arguments": {"objective": f"{__name__}:shares_of"},
     "the best model without held-out rows": {"load_best_model_at_end": True},
     "columns as sets": {"given": {"eval_dataset": {key: [row[key] for row in ROWS] for key in ROWS[0]}}},
+    "a probe without conflict rows": {"given": {"probe_dataset": [{**ROWS[0], "subset": "aligned"}]}},
     "a probe of tokens": {"rows": [GOOD] * 2, "given": {"probe_dataset": ROWS}},
 }
 ADAPTED = LoraConfig(r=2, target_modules="all-linear")

@@ -1,6 +1,5 @@
 """A killed and resumed run has the same losses and weights, bit for bit, as an uninterrupted one."""
 
-import json
 import os
 import pickle
 import shutil
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from d2e_sft import cli
@@ -345,7 +345,7 @@ def test_a_resumed_run_keeps_its_precision_on_another_processor(
     assert all(torch.equal(one, uninterrupted[name]) for name, one in weights(run).items())
 
 
-STORED = Path(__file__).with_name("trajectory.json")
+STORED = Path(__file__).with_name("trajectory.yaml")
 # nats a token. Another number of threads changes these numbers by 5e-7, α = 0.51 instead of 0.5 by 1e-2.
 TOLERANCE = 2e-6
 OBJECTIVES = {"d2e": D2ESection(), "sft": D2ESection(debias=False, distill=False)}
@@ -366,7 +366,7 @@ def losses(folder: Path, d2e: D2ESection, steps: int = 20) -> dict[str, list[flo
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_losses_are_the_stored_ones(tmp_path: Path, name: str) -> None:
-    stored = json.loads(STORED.read_text(encoding="utf-8"))[name]
+    stored = yaml.safe_load(STORED.read_text(encoding="utf-8"))[name]
     found = losses(tmp_path, OBJECTIVES[name])
     for part, values in stored.items():
         assert found[part] == pytest.approx(values, rel=0, abs=TOLERANCE), part
@@ -376,4 +376,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         found = {name: losses(Path(folder), d2e) for name, d2e in OBJECTIVES.items()}
-    STORED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    text = yaml.safe_dump(found, default_flow_style=None, width=110, sort_keys=False)
+    STORED.write_text(text, encoding="utf-8")
