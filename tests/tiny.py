@@ -216,10 +216,7 @@ def chat_sample(loss: LossChoice = "last", **changes: Any) -> EventSample:
         "split": "train",
         "relation": "none",
         "format": "chat",
-        "context": row.context,
+        **vars(row),
         "refined_context": "Bring the receipt.",
-        "question": row.question,
-        "answers": [row.answer],
-        "conversation": row.conversation,
     }
     return EventSample(**{**fields, **changes})

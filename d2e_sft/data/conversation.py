@@ -112,11 +112,12 @@ def prompt_turns(prompt: str, system: str, question: str) -> Conversation:
 
 @dataclass(frozen=True)
 class ChatRow:
+    """Fields of an `EventSample` of a conversation."""
+
     context: str
     question: str
-    answer: str
+    answers: list[str]
     conversation: Conversation
-    number: int  # counts the row's assistant turns from 1
 
 
 def read_turns(value: object, name: str = "messages") -> list[Turn]:
@@ -192,7 +193,7 @@ def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field:
         if not any(texts):
             raise ValueError("no question before the assistant turn; expected a user turn with text")
         question = [text for text in texts if text][-1]
-        rows.append(ChatRow(context, question, turns[i].content.strip(), conversation, answers.index(i) + 1))
+        rows.append(ChatRow(context, question, [turns[i].content.strip()], conversation))
     return rows
 
 

@@ -228,13 +228,7 @@ def _of_turns(turns: Any, context: str, loss: Any, column: str, where: str) -> d
         (chat,) = chat_rows(read_turns(turns, column), ContextRule(), loss, context)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
-    return {
-        "format": "chat",
-        "context": chat.context,
-        "question": chat.question,
-        "answers": [chat.answer],
-        "conversation": chat.conversation.model_dump(),
-    }
+    return {"format": "chat", **vars(chat), "conversation": chat.conversation.model_dump()}
 
 
 def file_of(name: str, split: Literal["train", "dev"] = "train") -> Path:

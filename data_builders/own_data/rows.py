@@ -121,18 +121,8 @@ class RowParser:
             chats = chat_rows(turns, rule, spec.loss, field or "")
         except ValueError as error:
             raise BadRowError(str(error)) from None
-        return [
-            self._sample(
-                row,
-                turn=chat.number if spec.loss == "each" else 0,
-                context=chat.context,
-                question=chat.question,
-                options=[],
-                answers=[chat.answer],
-                conversation=chat.conversation,
-            )
-            for chat in chats
-        ]
+        numbers = range(1, len(chats) + 1) if spec.loss == "each" else (0,)
+        return [self._sample(row, turn=n, **vars(chat)) for n, chat in zip(numbers, chats, strict=True)]
 
     def _turns(self, row: Row) -> list[Turn]:
         """The turns of a conversation; ValueError or BadRowError for what is none."""

@@ -36,8 +36,8 @@ def test_each_answer_is_a_row_with_the_span_before_it() -> None:
     spans = "<context>It opens at nine.</context> When?", "<context>Closed on Sunday.</context> And on Sunday?"
     turns = turns_of(spans[0], "At nine.", spans[1], "Not at all.")
     first, second = chat_rows(turns, ContextRule(), "each")
-    assert (first.context, first.answer, first.number) == ("It opens at nine.", "At nine.", 1)
-    assert (second.context, second.answer, second.number) == ("Closed on Sunday.", "Not at all.", 2)
+    assert (first.context, first.answers) == ("It opens at nine.", ["At nine."])
+    assert (second.context, second.answers) == ("Closed on Sunday.", ["Not at all."])
     assert "It opens at nine." in str(second.conversation.messages("")), "what was said before stays"
     with pytest.raises(ValueError, match="after an assistant turn that is trained on"):
         chat_rows(turns, ContextRule(), "all")
