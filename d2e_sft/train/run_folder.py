@@ -119,14 +119,11 @@ def refuse_run(run: Path) -> None:
         )
 
 
-def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
-    """Return the checkpoint to resume from, or None to start from the beginning; changes nothing on disk."""
-    check_folder(recipe, resume=resume, overwrite=overwrite)
-    return resuming_point(Path(recipe.train.output_dir)) if resume else None
-
-
 def resuming_point(run: Path) -> Path | None:
-    """Return the newest whole checkpoint, its states and the models that it depends on checked; None without one."""
+    """Return the newest whole checkpoint, its states and the models that it depends on checked; None without one.
+
+    Changes nothing on disk.
+    """
     checkpoint = last_checkpoint(run)
     if checkpoint is None:
         return None

@@ -21,7 +21,7 @@ from d2e_sft.train.dry_run.fit import LAUNCHERS, OF_LINK, OF_MEMORY, USABLE, Loa
 from d2e_sft.train.dry_run.memory import PARTS, estimate_memory, on_each_device
 from d2e_sft.train.dry_run.plan import Plan, Speed, draw, per_word
 from d2e_sft.train.rows import describe_rows, read_rows
-from d2e_sft.train.run_folder import is_complete, starting_point
+from d2e_sft.train.run_folder import check_folder, is_complete, resuming_point
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, folded, terminal_width
 
@@ -81,7 +81,8 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
     try:
         if resume and not overwrite and is_complete(recipe):
             return f"{run}: is finished; nothing would be trained"
-        checkpoint = starting_point(recipe, resume=resume, overwrite=overwrite)
+        check_folder(recipe, resume=resume, overwrite=overwrite)
+        checkpoint = resuming_point(run) if resume else None
     except UserError as error:
         return f"training would stop: {error}"
     if checkpoint is not None:

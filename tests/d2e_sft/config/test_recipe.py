@@ -16,7 +16,7 @@ from d2e_sft.config.lookup import (
     require_recipe,
 )
 from d2e_sft.config.objectives import OBJECTIVES
-from d2e_sft.config.recipe import D2ESection, load_recipe, recipe_of
+from d2e_sft.config.recipe import D2ESection, flat, load_recipe, recipe_of
 from d2e_sft.train.checks import check_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import bundled
@@ -143,32 +143,38 @@ def write(folder: Path, **files: str) -> Path:
     return folder / f"{name}.yaml"
 
 
-def test_a_recipe_holds_its_own_values_over_those_it_extends(tmp_path: Path) -> None:
-    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {num_train_epochs: 5}\nmodel: {lora: {r: 8}}\n")
-    recipe = load_recipe(own)
-    assert (recipe.train.num_train_epochs, recipe.train.learning_rate, recipe.data.max_length) == (5, 3e-5, 300)
-    assert recipe.model.lora is not None
-    assert (recipe.model.lora.r, recipe.model.lora.target_modules) == (8, ["q_proj"])
-    own = write(tmp_path, own="extends: base.yaml\nmodel: {lora: {target_modules: [k_proj]}}\n")
-    lora = load_recipe(own).model.lora
-    assert (lora and lora.target_modules) == ["k_proj"], "a list replaces a list"
+# The files after BASE, the last of which is read, and values of the recipe.
+EXTENDED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "its own values come before those it extends": (
+        {"own": "extends: base.yaml\ntrain: {num_train_epochs: 5}\nmodel: {lora: {r: 8}}\n"},
+        {"train.num_train_epochs": 5, "train.learning_rate": 3e-5, "data.max_length": 300, "model.lora.r": 8,
+         "model.lora.target_modules": ["q_proj"]},
+    ),
+    "a list replaces a list": (
+        {"own": "extends: base.yaml\nmodel: {lora: {target_modules: [k_proj]}}\n"},
+        {"model.lora.target_modules": ["k_proj"]},
+    ),
+    "the later of several bases wins, and a base may extend another": (
+        {
+            "first": "extends: base.yaml\nd2e: {alpha: 0.1}\ntrain: {num_train_epochs: 7}\n",
+            "second": "d2e: {alpha: 0.9}\n",
+            "own": "extends: [first.yaml, second.yaml]\n",
+        },
+        {"d2e.alpha": 0.9, "train.num_train_epochs": 7},
+    ),
+    "null removes a value": ({"own": "extends: base.yaml\nmodel: {lora: null}\n"}, {"model.lora": None}),
+    "an empty section is ignored": ({"own": "extends: base.yaml\nmodel:\n"}, {"model.lora.r": 4}),
+    "a base may be a bundled recipe": (
+        {"own": "extends: [qwen3-0.6b/d2e-lora, recipes/methods/no-distill.yaml]\ntrain: {num_train_epochs: 7}\n"},
+        {"train.output_dir": "runs/qwen3-0.6b/d2e-lora", "train.num_train_epochs": 7, "d2e.distill": False},
+    ),
+}  # fmt: skip
 
 
-def test_of_several_bases_the_later_wins_and_a_base_may_extend_another(tmp_path: Path) -> None:
-    own = write(
-        tmp_path,
-        base=BASE,
-        first="extends: base.yaml\nd2e: {alpha: 0.1}\ntrain: {num_train_epochs: 7}\n",
-        second="d2e: {alpha: 0.9}\n",
-        own="extends: [first.yaml, second.yaml]\n",
-    )
-    assert (load_recipe(own).d2e.alpha, load_recipe(own).train.num_train_epochs) == (0.9, 7)
-
-
-@pytest.mark.parametrize(("text", "has_adapter"), [("model: {lora: null}", False), ("model:", True)])
-def test_null_removes_a_value_and_empty_sections_are_ignored(tmp_path: Path, text: str, has_adapter: bool) -> None:
-    own = write(tmp_path, base=BASE, own=f"extends: base.yaml\n{text}\n")
-    assert (load_recipe(own).model.lora is not None) is has_adapter
+@pytest.mark.parametrize(("files", "values"), EXTENDED.values(), ids=EXTENDED)
+def test_what_a_recipe_extends(tmp_path: Path, files: dict[str, str], values: dict[str, Any]) -> None:
+    found = dict(flat(load_recipe(write(tmp_path, base=BASE, **files)).model_dump()))
+    assert {key: found[key] for key in values} == values
 
 
 def test_a_base_is_looked_for_beside_the_file_and_then_among_the_bundled(tmp_path: Path) -> None:
@@ -184,16 +190,6 @@ def test_a_bundled_recipe_extends_bundled_files_only(tmp_path: Path, monkeypatch
     write(tmp_path / "recipes" / "methods", lora="model: {lora: {r: 1}}\n")
     monkeypatch.chdir(tmp_path)
     assert load_recipe("qwen3-0.6b/d2e-qlora") == bundled
-
-
-def test_a_base_may_be_a_bundled_recipe(tmp_path: Path) -> None:
-    own = write(
-        tmp_path, own="extends: [qwen3-0.6b/d2e-lora, recipes/methods/no-distill.yaml]\ntrain: {num_train_epochs: 7}\n"
-    )
-    recipe = load_recipe(own)
-    assert (recipe.train.output_dir, recipe.train.num_train_epochs) == ("runs/qwen3-0.6b/d2e-lora", 7)
-    assert recipe.model.lora is not None
-    assert recipe.d2e.views == ("original", "imagined")
 
 
 def test_the_saved_recipe_stands_alone_and_overrides_leave_the_file_as_it_is(tmp_path: Path) -> None:
