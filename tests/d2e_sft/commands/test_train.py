@@ -1,6 +1,8 @@
 """`d2e train` and `d2e quickstart`: what a user types and what is trained."""
 
 import subprocess
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -9,7 +11,7 @@ import torch
 from transformers import TrainingArguments
 
 from d2e_sft import cli
-from d2e_sft.commands.quickstart import steps
+from d2e_sft.commands.quickstart import run_side_by_side, steps
 from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.data.data_record import DATA_FILE, DataRecord, DataSource
 from d2e_sft.data.sample import write_samples
@@ -17,6 +19,7 @@ from d2e_sft.model.loading import keeping_models
 from d2e_sft.train import launch
 from d2e_sft.train import run as train
 from d2e_sft.train.config import D2EConfig
+from d2e_sft.util.errors import UserError
 from tests.command import d2e, finish, output_of, refusal_of, start
 from tests.factories import write_recipe
 from tests.tiny import make_samples
@@ -123,19 +126,19 @@ def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_every_step_is_a_command_that_d2e_takes(seed: int | None) -> None:
-    for words in steps(Path("runs/quickstart"), seed):
+    for words in chain(*steps(Path("runs/quickstart"), seed)):
         command, rest = command_of(words)
         command.make_context(str(command.name), rest)
 
 
 def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_that_are_built() -> None:
-    words = steps(Path("out"))
+    words = list(chain(*steps(Path("out"))))
     trainings = [line for line in words if line[0] == "train"]
-    assert [line[line.index("--method") + 1] for line in trainings] == ["sft-lora", "d2e-lora", "sft-lora"]
+    assert [line[line.index("--method") + 1] for line in trainings] == ["sft-lora", "sft-lora", "d2e-lora"]
     assert len({line[line.index("--model") + 1] for line in trainings}) == 1
     of = {key: [w.partition("=")[2] for line in trainings for w in line if w.startswith(f"{key}=")] for key in KEYS}
-    assert of["train.output_dir"] == ["out/sft", "out/d2e-balanced", "out/sft-swapped"]
-    assert of["data.train"] == [f"out/{data}/train.parquet" for data in ("habit", "habit", "habit-swapped")]
+    assert of["train.output_dir"] == ["out/sft", "out/sft-swapped", "out/d2e-balanced"]
+    assert of["data.train"] == [f"out/{data}/train.parquet" for data in ("habit", "habit-swapped", "habit")]
     built = {line[line.index("--out") + 1] for line in words if line[:2] == ["data", "build"]}
     assert {str(Path(file).parent) for file in of["data.train"]} == built
 
@@ -146,22 +149,44 @@ def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_th
         assert line[1:5] == ["out/sft", "out/d2e-balanced", "out/sft-swapped", "out/base"]
 
 
-def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[list[str]] = []
-    run = cli.run
-    monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else ran.append(list(words)))
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """The lines of a quickstart on one thread, none of which is run."""
+    lines: list[list[str]] = []
+    run, threads = cli.run, torch.get_num_threads()
+    monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else lines.append(words))
+    torch.set_num_threads(1)
+    yield lines
+    torch.set_num_threads(threads)
+
+
+def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, ran: list[list[str]]) -> None:
     assert output_of("quickstart", "--out", tmp_path).count("$ d2e ") == len(ran)
-    assert ran == steps(tmp_path)
+    assert ran == list(chain(*steps(tmp_path)))
 
 
-def test_a_foreign_folder_and_an_earlier_run_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = cli.run
-    monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else None)
+def test_a_foreign_folder_and_an_earlier_run_are_refused(tmp_path: Path, ran: list[list[str]]) -> None:
     (tmp_path / "habit").mkdir()
     assert "--overwrite" in refusal_of("quickstart", "--out", tmp_path)
     assert "quickstart finished" in output_of("quickstart", "--out", tmp_path, "--overwrite")
     (tmp_path / "manifest.json").write_text("{}")
     assert "manifest.json, which no quickstart wrote" in refusal_of("quickstart", "--out", tmp_path, "--overwrite")
+
+
+def test_a_second_process_prints_after_the_first_and_its_failure_ends_both(
+    tmp_path: Path, ran: list[list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch.set_num_threads(2)
+    run_side_by_side([["here"]], [["recipes", "explain", "d2e.alpha"]])
+    printed = capfd.readouterr().out
+    assert ran == [["here"]]
+    assert printed.index("$ d2e here") < printed.index("$ d2e recipes explain d2e.alpha") < printed.index("default")
+    with pytest.raises(UserError, match="d2e eval none: ended with status 1"):
+        run_side_by_side([], [["eval", "none"], ["recipes", "schema"]])
+    printed = capfd.readouterr().out
+    assert "d2e: error" in printed
+    assert "recipes schema" not in printed.partition("\n$")[2]
+    assert torch.get_num_threads() == 2
 
 
 def test_one_process_leaves_what_a_process_for_each_command_leaves(world: Path, tmp_path: Path) -> None:
