@@ -12,7 +12,7 @@ import pytest
 from d2e_sft import D2EConfig, D2ETrainer
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding import DecodingConfig, answer_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.train.progress import LossLines
@@ -88,14 +88,6 @@ def test_the_compute_of_a_resumed_run_goes_on(world: Path, tmp_path: Path) -> No
         spent = [entry[measure] for entry in history(tmp_path / "run")]
         assert len(spent) == 5
         assert spent == sorted(spent)
-
-
-def test_a_first_dataset_without_conflict_rows_is_a_further_one(world: Path, tmp_path: Path) -> None:
-    first, *others = [sample for sample in probed() if sample.subset in ("aligned", "conflict")]
-    write_samples([first.model_copy(update={"dataset": "further"}), *others], tmp_path / "probe.jsonl")
-    train_recipe(recipe_for(world, tmp_path / "run", f"data.probe={tmp_path}/probe.jsonl", "train.max_steps=1"))
-    names = {"eval_plain_aligned", "eval_plain_conflict", f"eval_plain_{first.subset}_further", "eval_habit_gap"}
-    assert names <= history(tmp_path / "run")[0].keys()
 
 
 def test_from_python_the_same_values_are_logged_and_the_rows_kept(world: Path, tmp_path: Path) -> None:
