@@ -22,7 +22,7 @@ from data_builders.raw.files import cached_path
 from data_builders.raw.source import Input, RawFile
 from data_builders.sources import SOURCES
 from tests.command import Called, call, output_of, refusal_of
-from tests.data_builders.own_rows import PASSAGE, own_row
+from tests.data_builders.own_rows import PASSAGE, QA, QA_ROWS, own_row, write
 from tests.factories import ScriptedServer
 from tests.hub_server import TOKEN, HubServer
 from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model
@@ -161,6 +161,13 @@ def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp
     shown = [row for row in read_samples(built / "test.parquet") if f">{row.id}<" in page]
     assert shown
     assert all(page.count(row.question) >= 3 for row in shown), "above the views, and in their prompts"
+
+
+def test_bad_rows_are_put_aside_and_counted(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS + "Snow fell.,What fell?,\n")
+    printed = output_of("data", "build", "--datasets", spec, "--out", tmp_path / "out", "--skip-bad")
+    assert "bad rows put aside: 1\n" in printed
+    assert json.loads((tmp_path / "out" / "bad_rows.jsonl").read_text())["line"] == 4
 
 
 def test_every_dataset_has_a_row_and_an_object_and_files_in_the_cache_are_counted(
