@@ -49,6 +49,20 @@ def test_compute_metrics_gets_answers_and_references_of_each_set_in_order(tmp_pa
     assert made.predict("b").predictions == given[1][0], "a set of the trainer by its name"
 
 
+def test_the_best_step_may_be_that_of_one_of_several_sets(tmp_path: Path) -> None:
+    args = D2EConfig(
+        str(tmp_path), bf16=False, disable_tqdm=True, max_steps=2, eval_steps=1, save_steps=1,
+        metric_for_best_model="b_loss",
+    )  # fmt: skip
+    sets = {"a": ROWS[:2], "b": ROWS[2:]}
+    made = D2ETrainer(
+        tiny_model(seed=3), args, processing_class=tiny_tokenizer(), train_dataset=ROWS, eval_dataset=sets
+    )
+    made.train()
+    losses = [entry["eval_b_loss"] for entry in made.state.log_history if "eval_b_loss" in entry]
+    assert made.state.best_metric == min(losses)
+
+
 @pytest.mark.parametrize(
     ("said", "fmt", "right"),
     [
