@@ -37,7 +37,8 @@ from d2e_sft.train.inputs import Inputs, Refiner, load_inputs, name_of, refined_
 from d2e_sft.train.keeping import KeepingTrainer
 from d2e_sft.train.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
 from d2e_sft.train.prepare import adapter_config, keep_sums_in_float32, settle_recipe
-from d2e_sft.train.progress import LossLines, ReadingProbe, StepActions
+from d2e_sft.train.probe import ReadingProbe
+from d2e_sft.train.progress import LossLines, StepActions
 from d2e_sft.train.record import RecordRun
 from d2e_sft.train.rows import check_pairs, with_column
 from d2e_sft.train.safeguards import NUMBER, ROWS, NumberedBatches, StepGuard
