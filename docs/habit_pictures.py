@@ -5,7 +5,7 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -218,16 +218,17 @@ READS = {
     "no-distill, as-is (d2e:alpha=0.5)": "D²E without the KL term",
     "d2e, as-is (d2e:alpha=0.5)": "D²E, published objective",
 }
+RELATIONS = {**READS, "teacher, balanced": "teacher, balanced rows", "teacher, as-is": "teacher"}
 
 
-def reading(file: str = "reads.json", rate: str = "1e-3") -> Setting:
-    """The study of whole curves, its variants named as in `READS`, each as it is to be decoded."""
-    rows = [row for row in read_rows(RESULTS / file) if row["rate"] == rate]
+def reading(file: str = "reads.json", variants: Mapping[str, str] = READS, strength: float = 0.95) -> Setting:
+    """A study of whole curves at learning rate 1e-3, its `variants` by name, each as it is to be decoded."""
+    rows = [row for row in read_rows(RESULTS / file) if (row["rate"], row["strength"]) == ("1e-3", strength)]
     axes = ("rate", "strength", "seed", "data", "objective")
     [setting] = settings(axes, {"objective": "sft", "data": "as-is"}, rows)
-    curves = {name: setting.curves[variant] for variant, name in READS.items() if variant in setting.curves}
-    compared = {name: setting.compared[variant] for variant, name in READS.items() if variant in setting.compared}
-    return replace(setting, curves=curves, compared=compared, reference=READS[setting.reference])
+    curves = {name: setting.curves[variant] for variant, name in variants.items() if variant in setting.curves}
+    compared = {name: setting.compared[variant] for variant, name in variants.items() if variant in setting.compared}
+    return replace(setting, curves=curves, compared=compared, reference=variants[setting.reference])
 
 
 def front_rows() -> list[str]:
@@ -245,15 +246,18 @@ def front_rows() -> list[str]:
 
 def balance_of_d2e() -> str:
     """Return what balanced rows change for D²E as published, over its own seeds."""
-    rows = [row for row in read_rows(RESULTS / "reads.json") if (row["rate"], row["objective"]) == ("1e-3", "d2e")]
+    chosen = ("1e-3", 0.95, "d2e")
+    rows = [
+        row for row in read_rows(RESULTS / "reads.json") if (row["rate"], row["strength"], row["objective"]) == chosen
+    ]
     [setting] = settings(("rate", "strength", "seed", "data", "objective"), {"data": "as-is"}, rows)
     onset = setting.compared["balanced (d2e:alpha=0.5)"].onsets[VERDICT]
     return f"D²E on balanced rows against D²E, reads 70 %: p {onset.p_value:.4f}, corrected {onset.adjusted_p:.3f}"
 
 
-def onset_picture(file: str) -> Figure:
+def onset_picture(file: str, variants: Mapping[str, str]) -> Figure:
     """The share of seeds that read, over compute."""
-    setting = reading(file)
+    setting = reading(file, variants)
     return onset_chart(setting, list(setting.curves))
 
 
@@ -262,8 +266,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "habit-mechanism": partial(mechanism_picture, HABIT),
     "choosing-ways": partial(ways_picture, CHOOSING),
     "revised-ways": partial(ways_picture, REVISED),
-    "reads-onset": partial(onset_picture, "reads.json"),
-    "relations-onset": partial(onset_picture, "relations.json"),
+    "reads-onset": partial(onset_picture, "reads.json", READS),
+    "relations-onset": partial(onset_picture, "relations.json", RELATIONS),
     "choosing-alpha": partial(alpha_picture, "choosing-alpha.json"),
 }
 
