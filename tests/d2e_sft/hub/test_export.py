@@ -1,6 +1,7 @@
 """`d2e export`: what is in the folder, that it is there whole or not at all, and what its card says."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,14 +196,19 @@ def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> N
     assert torch.equal(model.model.embed_tokens.weight, expected)
 
 
-def part(title: str, *recipe: str, change: Callable[[Path], object] = lambda run: None, **options: Any) -> Call:
-    """A section of a run's card, or its front matter as the Hub's client reads it; `change` gets the run first."""
+def part(title: str | None, *recipe: str, change: Callable[[Path], object] = lambda run: None, **options: Any) -> Call:
+    """A section of a run's card; or what opens it (None), or its front matter as the Hub's client reads it ("").
+
+    `change` gets the run first.
+    """
     trained = {name: options.pop(name) for name in ("lora", "base") if name in options}
 
     def call(folder: Path) -> str:
         run = make_run(folder, "llama", *recipe, **trained)
         change(run)
         card = card_of(run, **options)
+        if title is None:
+            return re.search(r"^# .*?(?=^## )", card, re.DOTALL | re.MULTILINE)[0]  # type: ignore[index]
         return section_of(card, title) if title else yaml.safe_dump(ModelCard(card).data.to_dict(), sort_keys=False)
 
     return call
@@ -273,6 +279,7 @@ test_card = messages_of(
         ),
         "front matter of random weights": part("", "model.weights=random"),
         **{f"method of {name}": part("Method", *keys) for name, keys in METHODS.items()},
+        **{f"opening of {name}": part(None, *METHODS[name]) for name in ("d2e", "sft", "prefer", "random weights")},
         "how to decode debiased": part("How to decode debiased", change=write_scores),
         "how to use": part("How to use", *METHODS["sft"]),
         "training data with a manifest": part("Training data", change=described),
