@@ -105,6 +105,12 @@ def test_a_date_in_may_is_swapped_for_another_date(answer: str) -> None:
     assert new.answers != [answer]
 
 
+def test_a_number_that_counts_one_thing_is_swapped_wherever_it_stands() -> None:
+    (new,), swaps = _swap(_row(0, "He bought 12 pens. The 12 pens are red.", "How many pens?", "12"), pools="lists")
+    assert swaps.pools == {Pool.LISTS: 1}
+    assert new.context == "He bought {0} pens. The {0} pens are red.".format(*new.answers)
+
+
 def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -> None:
     asked = "When was it built?"
     row = _row(2, "Planned for 2019, it opened in 2021.", asked, "2019")
