@@ -221,11 +221,17 @@ READS = {
 RELATIONS = {**READS, "teacher, balanced": "teacher, balanced rows", "teacher, as-is": "teacher"}
 
 
-def reading(file: str = "reads.json", variants: Mapping[str, str] = READS, strength: float = 0.95) -> Setting:
-    """A study of whole curves at learning rate 1e-3, its `variants` by name, each as it is to be decoded."""
-    rows = [row for row in read_rows(RESULTS / file) if (row["rate"], row["strength"]) == ("1e-3", strength)]
-    axes = ("rate", "strength", "seed", "data", "objective")
-    [setting] = settings(axes, {"objective": "sft", "data": "as-is"}, rows)
+def curves_of(file: str, reference: Mapping[str, str], objective: str | None = None) -> Setting:
+    """A study of whole curves at learning rate 1e-3 and strength 0.95; of all objectives or one."""
+    rows = [row for row in read_rows(RESULTS / file) if (row["rate"], row["strength"]) == ("1e-3", 0.95)]
+    rows = [row for row in rows if objective in (None, row["objective"])]
+    [setting] = settings(("rate", "strength", "seed", "data", "objective"), reference, rows)
+    return setting
+
+
+def reading(file: str = "reads.json", variants: Mapping[str, str] = READS) -> Setting:
+    """Such a study with its `variants` by name, each as it is to be decoded, set against plain SFT."""
+    setting = curves_of(file, {"objective": "sft", "data": "as-is"})
     curves = {name: setting.curves[variant] for variant, name in variants.items() if variant in setting.curves}
     compared = {name: setting.compared[variant] for variant, name in variants.items() if variant in setting.compared}
     return replace(setting, curves=curves, compared=compared, reference=variants[setting.reference])
@@ -246,11 +252,7 @@ def front_rows() -> list[str]:
 
 def balance_of_d2e() -> str:
     """Return what balanced rows change for D²E as published, over its own seeds."""
-    chosen = ("1e-3", 0.95, "d2e")
-    rows = [
-        row for row in read_rows(RESULTS / "reads.json") if (row["rate"], row["strength"], row["objective"]) == chosen
-    ]
-    [setting] = settings(("rate", "strength", "seed", "data", "objective"), {"data": "as-is"}, rows)
+    setting = curves_of("reads.json", {"data": "as-is"}, "d2e")
     onset = setting.compared["balanced (d2e:alpha=0.5)"].onsets[VERDICT]
     return f"D²E on balanced rows against D²E, reads 70 %: p {onset.p_value:.4f}, corrected {onset.adjusted_p:.3f}"
 

@@ -115,9 +115,7 @@ class KeepingTrainer(EvaluatingTrainer):
         self.state = TrainerState.load_from_json(f"{run}/{TRAINER_STATE}")
         self.state.is_local_process_zero = self.is_local_process_zero()
         self.state.is_world_process_zero = self.is_world_process_zero()
-        metrics: dict[str, float] = {}
-        for entry in self.state.log_history:
-            metrics = dict(entry) if "train_loss" in entry else metrics
+        metrics = next((dict(entry) for entry in reversed(self.state.log_history) if "train_loss" in entry), {})
         return TrainOutput(self.state.global_step, metrics.get("train_loss", math.nan), metrics)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

@@ -250,10 +250,11 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
         if source.own:  # only then are the contexts searched for their answers
             state.warnings += [f"{title}: {problem}" for problem in answerless(samples)]
             if quoting := [s.id for s in samples if s.context and s.context in s.question]:
-                text = f"{len(quoting):,} of {len(samples):,} questions contain their context"
-                text += f" ({_first_of(quoting)}), so the imagined view has it, too"
-                text += "; remedy: give questions that do not repeat it"
-                state.warnings.append(f"{title}: {text}")
+                state.warnings.append(
+                    f"{title}: {len(quoting):,} of {len(samples):,} questions contain their context "
+                    f"({_first_of(quoting)}), so the imagined view has it, too; remedy: give questions that do not "
+                    "repeat it"
+                )
         if source.own and (repeats := repeated_rows(samples)):
             splits[split]["exact_duplicates"] = len(repeats)
             shown = _first_of([f"{row} repeats {first}" for row, first in repeats])
