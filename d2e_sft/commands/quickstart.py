@@ -2,21 +2,20 @@
 
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
-from typing import IO
 
 import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import refuse_no_place
-from d2e_sft.util.terminal import is_quiet, say
+from d2e_sft.util.signals import PARENT
+from d2e_sft.util.terminal import is_quiet, quietly, say
 
 # The habit task of docs/explanation/evidence-reading.md, for two cores.
 _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
@@ -97,27 +96,26 @@ def _run_here(lines: Sequence[Sequence[str]]) -> None:
         run(arguments)
 
 
-def _run_apart(lines: Sequence[Sequence[str]], threads: int, output: IO[str]) -> None:
-    program = [sys.executable, "-m", "d2e_sft.cli", *(["--quiet"] if is_quiet() else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+def _run_apart(lines: Sequence[Sequence[str]], threads: int, *, quiet: bool, output: str) -> None:
+    """Run command lines in a second process, up to one that fails, with a file for what they print."""
+    from d2e_sft.cli import main
+
+    os.environ |= {"OMP_NUM_THREADS": str(threads), PARENT: str(os.getppid())}
+    with open(output, "w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     for line in lines:
-        output.write("" if is_quiet() else f"{_title(line)}\n")
-        output.flush()
-        ended = subprocess.run(
-            [*program, *line], stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
-        )
-        if ended.returncode:
-            raise UserError(
-                f"d2e {shlex.join(line)}: ended with status {ended.returncode}, in a second process",
-                "do what its output above says, and run the quickstart again with --overwrite",
-            )
+        with quietly(quiet):
+            say(_title(line))
+        main([*line, *(["--quiet"] if quiet else [])])
+        sys.stdout.flush()
 
 
 def run_side_by_side(here: Sequence[Sequence[str]], apart: Sequence[Sequence[str]]) -> None:
     """Run command lines in this process, and others meanwhile in another one, whose output is printed at the end.
 
     Each gets half of torch's threads, because a small model gains little from a second one. With a single thread all
-    run here. UserError if one of the others fails.
+    run here. UserError if one of the others fails. If one of these fails, the other process is ended.
     """
     import torch
 
@@ -125,18 +123,25 @@ def run_side_by_side(here: Sequence[Sequence[str]], apart: Sequence[Sequence[str
         _run_here([*here, *apart])
         return
     say(f"\nin a second process, whose output follows: d2e {', d2e '.join(line[0] for line in apart)}")
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as output, ThreadPoolExecutor(1) as pool:
-        other = pool.submit(_run_apart, apart, threads // 2, output)
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
+        keys = {"quiet": is_quiet(), "output": output.name}
+        other = get_context("spawn").Process(target=_run_apart, args=(apart, threads // 2), kwargs=keys)
+        other.start()
         torch.set_num_threads(threads - threads // 2)
         try:
             _run_here(here)
+        except BaseException:
+            other.terminate()
+            raise
         finally:
             torch.set_num_threads(threads)
-        failure = other.exception()
-        output.seek(0)
-        click.echo(output.read(), nl=False)
-        if failure is not None:
-            raise failure
+            other.join()
+            click.echo(output.read(), nl=False)
+    if other.exitcode:
+        raise UserError(
+            f"the second process ended with status {other.exitcode}",
+            "do what its output above says, and run the quickstart again with --overwrite",
+        )
 
 
 def check_folder(out: Path, *, overwrite: bool) -> None:

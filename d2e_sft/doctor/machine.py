@@ -15,6 +15,7 @@ from d2e_sft.model.attention.segments import LayerOptions
 from d2e_sft.model.device import automatic_dtype, timed, usable_device
 from d2e_sft.train.launch import accelerators, launch_command, launchers
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.startup import usable_cores
 
 # Allowed error of a product of random matrices, relative to its norm; half precision rounds each factor.
 _TOLERANCE = {"bfloat16": 2e-2, "float16": 5e-3}
@@ -39,10 +40,6 @@ def check_devices() -> Iterator[Finding]:
         remedy = "small models train on the CPU; for others use a machine with a GPU"
         yield Finding("accelerator", "warn", "none", remedy)
     yield _cpu()
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cuda(index: int) -> Finding:

@@ -1,4 +1,4 @@
-"""Silence uninformative notes of other libraries, and import them without garbage collections."""
+"""What a process does first: silence other libraries, import them without garbage collections, count its cores."""
 
 import gc
 import importlib
@@ -85,3 +85,8 @@ def preload(library: str) -> None:
             gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use, which are fewer than the machine's in many containers."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

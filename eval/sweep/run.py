@@ -26,6 +26,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import LOCK_FILE, file_lock, turn_in
 from d2e_sft.util.paths import refuse_no_place, safe_environment
+from d2e_sft.util.startup import usable_cores
 from eval.compare.runs import probe_rows, training_log
 from eval.score.scores import SCORES_FILE
 from eval.sweep.cells import (
@@ -178,7 +179,7 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
     groups: dict[str, list[Point]] = {}
     for point in sweep.work:
         groups.setdefault(point.trained_in, []).append(point)
-    threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
+    threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, usable_cores() // jobs))}
     owner, remedy = "another sweep, or a training that one left behind,", "wait until it has ended, or end it"
     with file_lock(sweep.out, owner, remedy, patience=LOCK_SECONDS) as lock, ThreadPoolExecutor(jobs) as pool:
         save_record(sweep)

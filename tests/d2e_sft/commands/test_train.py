@@ -1,5 +1,6 @@
 """`d2e train` and `d2e quickstart`: what a user types and what is trained."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from itertools import chain
@@ -174,18 +175,22 @@ def test_a_foreign_folder_and_an_earlier_run_are_refused(tmp_path: Path, ran: li
 
 
 def test_a_second_process_prints_after_the_first_and_its_failure_ends_both(
-    tmp_path: Path, ran: list[list[str]], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, ran: list[list[str]], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(2)
     run_side_by_side([["here"]], [["recipes", "explain", "d2e.alpha"]])
     printed = capfd.readouterr().out
     assert ran == [["here"]]
     assert printed.index("$ d2e here") < printed.index("$ d2e recipes explain d2e.alpha") < printed.index("default")
-    with pytest.raises(UserError, match="d2e eval none: ended with status 1"):
+    with pytest.raises(UserError, match="ended with status 1"):
         run_side_by_side([], [["eval", "none"], ["recipes", "schema"]])
     printed = capfd.readouterr().out
     assert "d2e: error" in printed
     assert "recipes schema" not in printed.partition("\n$")[2]
+    os.mkfifo(tmp_path / "without-end")
+    monkeypatch.setattr(cli, "run", None)  # fails here
+    with pytest.raises(TypeError):
+        run_side_by_side([["here"]], [["data", "stats", str(tmp_path / "without-end")]])
     assert torch.get_num_threads() == 2
 
 
