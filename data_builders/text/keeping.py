@@ -77,9 +77,10 @@ def _remaining(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: 
         if number != before + 1:
             gone, part = _BRACKETED.sub("", text[spans[before].end : spans[number].start]), part.lstrip()
             remaining = remaining.rstrip()
-            mark = _MARK.match(part) if spans[number].kind == "rest" else None
             # A mark that closed what is gone goes, and one that would follow another.
-            if mark and (mark.group().rstrip() in gone or remaining.endswith((*",;:—–-",))):
+            if (mark := _MARK.match(part)) and (
+                remaining.endswith((*",;:—–-",)) or (spans[number].kind == "rest" and mark.group().rstrip() in gone)
+            ):
                 part = part[mark.end() :]
             remaining += "" if part.startswith((*",;:.!?)",)) else " "
         remaining += part
@@ -91,4 +92,7 @@ def _remaining(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: 
     if staying[-1] != sentence[-1]:
         end = _END.search(whole)
         remaining = _CLOSING.sub("", remaining) + (end.group() if end else "")
+        for begins, ends in ("()", "[]"):
+            if remaining.endswith(ends) and remaining.count(begins) < remaining.count(ends):
+                remaining = remaining[:-1].rstrip()  # it closed what is gone
     return remaining.strip()
