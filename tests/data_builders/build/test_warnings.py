@@ -68,6 +68,7 @@ test_warning = messages_of(__file__, {
         + "The year is unknown.,Which year?,unknown\n"),
     "rows refuse already": warned(REFUSED, QA + "refusal: not given\n", unanswerable=0.2),
     "a declared refusal": warned(REFUSED, QA + "refusal: not given\n"),
+    "a declared refusal that no row has": warned(usual("the shed", 40), QA + "refusal: [not stated, unknown]\n"),
     "ids and options look alike": warned(ALIKE, SCQ),
     "questions contain their context": warned(QUOTING),
     "worded questions contain it": warned(QUOTING, 'train: mine.csv\nformat: chat\nprompt: "{context} {question}"\n'),

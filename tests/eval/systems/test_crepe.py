@@ -24,9 +24,16 @@ from eval.systems.crepe.gold import (
     read_states,
 )
 from eval.systems.crepe.scorer import baselines, topics_of
-from tests.command import output_of
+from tests.command import call, output_of
 from tests.eval.systems.crepe_procedures import BURN, COLD, DARK, GOLD, event, with_predictions
 from tests.eval.systems.files import save
+
+
+def test_a_template_says_which_gold_file_of_a_folder_it_asks_about(tmp_path: Path) -> None:
+    for split in ("dev", "test"):
+        save(tmp_path / f"data_{split}_v2.json", GOLD)
+    written = call("score", "crepe", "--gold", tmp_path, "--template", tmp_path / "answers.csv")
+    assert f"gold: {tmp_path / 'data_dev_v2.json'}" in written.err
 
 
 def test_states_are_read_by_procedure_and_step(tmp_path: Path) -> None:
