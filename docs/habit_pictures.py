@@ -213,12 +213,13 @@ def alpha_picture(file: str) -> Figure:
 READS = {
     "sft, swapped": "SFT, swapped data",
     "d2e, balanced (d2e:alpha=0.5)": "D²E, balanced rows",
+    "teacher, as-is": "teacher",
     "sft, balanced": "SFT, balanced rows",
     "sft, as-is": "SFT",
     "no-distill, as-is (d2e:alpha=0.5)": "D²E without the KL term",
     "d2e, as-is (d2e:alpha=0.5)": "D²E, published objective",
 }
-RELATIONS = {**READS, "teacher, balanced": "teacher, balanced rows", "teacher, as-is": "teacher"}
+ALL = {**READS, "teacher, balanced": "teacher, balanced rows"}
 
 
 def curves_of(file: str, reference: Mapping[str, str], objective: str | None = None) -> Setting:
@@ -268,8 +269,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "habit-mechanism": partial(mechanism_picture, HABIT),
     "choosing-ways": partial(ways_picture, CHOOSING),
     "revised-ways": partial(ways_picture, REVISED),
-    "reads-onset": partial(onset_picture, "reads.json", READS),
-    "relations-onset": partial(onset_picture, "relations.json", RELATIONS),
+    "reads-onset": partial(onset_picture, "reads.json", ALL),
+    "relations-onset": partial(onset_picture, "relations.json", ALL),
     "choosing-alpha": partial(alpha_picture, "choosing-alpha.json"),
 }
 
