@@ -144,13 +144,13 @@ def score_files(
         )
     benchmark = load_benchmark(name)
     options = parse_options(benchmark.score_options, settings, name)
-    gold = _gold_of(benchmark, gold, options)
+    _gold_file(benchmark, gold, options)
     pairs = zip(names, files, strict=True)
     return [ScoredFile(label, file, benchmark.name, benchmark.score(file, gold, options)) for label, file in pairs]
 
 
-def _gold_of(benchmark: Benchmark[Any, Any], gold: Path, options: BenchmarkOptions) -> Path:
-    """Return the gold file or folder that is read; which file of a folder it is, is said."""
+def _gold_file(benchmark: Benchmark[Any, Any], gold: Path, options: BenchmarkOptions) -> Path:
+    """Return the gold file, or the folder that is read whole; say which file of a folder it is."""
     path = benchmark.gold_at(gold, options)
     if gold.is_dir() and path.is_file():
         say(f"gold: {path}", err=True)
@@ -177,7 +177,7 @@ def write_template(system: str, gold: Path, settings: Sequence[str], file: Path)
         raise UserError(f"--template {file}: exists, and may hold answers", "name another file, or remove it")
     benchmark = load_benchmark(system)
     options = parse_options(benchmark.score_options, settings, system)
-    rows = list(benchmark.template(benchmark.read_gold(_gold_of(benchmark, gold, options), options), options))
+    rows = list(benchmark.template(benchmark.read_gold(_gold_file(benchmark, gold, options), options), options))
     write_whole(file, flat_text(file, rows))
     filled = [name for name in (rows[0] if rows else ()) if all(row[name] == "" for row in rows)]
     return f"{len(rows):,} lines, to fill in: {', '.join(filled)}"
