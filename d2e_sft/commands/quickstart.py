@@ -15,7 +15,7 @@ import click
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import refuse_no_place
 from d2e_sft.util.signals import PARENT
-from d2e_sft.util.terminal import is_quiet, quietly, say
+from d2e_sft.util.terminal import is_quiet, say
 
 # The habit task of docs/explanation/evidence-reading.md, for two cores.
 _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
@@ -105,8 +105,7 @@ def _run_apart(lines: Sequence[Sequence[str]], threads: int, *, quiet: bool, out
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     for line in lines:
-        with quietly(quiet):
-            say(_title(line))
+        click.echo("" if quiet else f"{_title(line)}\n", nl=False)
         main([*line, *(["--quiet"] if quiet else [])])
         sys.stdout.flush()
 

@@ -272,8 +272,9 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
             text = f"{len(alike):,} ids differ from others only in Unicode form or invisible characters"
             state.warnings.append(f"{title}: {text} ({_first_of(alike)})")
     declared = source.own.content.get("refusal") if source.own else None
-    everything = [sample for split in dataset.splits for sample in state.rows_of(source.name, split)]
-    if declared and not any(declared[0] in sample.answers for sample in everything):
+    if declared and not any(
+        declared[0] in sample.answers for split in dataset.splits for sample in state.rows_of(source.name, split)
+    ):
         state.warnings.append(
             f"{source.name}: no row has the refusal {' or '.join(map(repr, declared))} as its answer; remedy: give it "
             "as your answer column has it"

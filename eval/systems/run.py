@@ -144,17 +144,15 @@ def score_files(
         )
     benchmark = load_benchmark(name)
     options = parse_options(benchmark.score_options, settings, name)
-    _gold_file(benchmark, gold, options)
+    _say_gold_file(benchmark, gold, options)
     pairs = zip(names, files, strict=True)
     return [ScoredFile(label, file, benchmark.name, benchmark.score(file, gold, options)) for label, file in pairs]
 
 
-def _gold_file(benchmark: Benchmark[Any, Any], gold: Path, options: BenchmarkOptions) -> Path:
-    """Return the gold file, or the folder that is read whole; say which file of a folder it is."""
-    path = benchmark.gold_at(gold, options)
-    if gold.is_dir() and path.is_file():
-        say(f"gold: {path}", err=True)
-    return path
+def _say_gold_file(benchmark: Benchmark[Any, Any], gold: Path, options: BenchmarkOptions) -> None:
+    """Say which file of a folder is read, unless it is read whole."""
+    if gold.is_dir() and (file := benchmark.gold_at(gold, options)).is_file():
+        say(f"gold: {file}", err=True)
 
 
 def compare_scored(scored: Sequence[ScoredFile]) -> tuple[Comparison, str]:
@@ -177,7 +175,8 @@ def write_template(system: str, gold: Path, settings: Sequence[str], file: Path)
         raise UserError(f"--template {file}: exists, and may hold answers", "name another file, or remove it")
     benchmark = load_benchmark(system)
     options = parse_options(benchmark.score_options, settings, system)
-    rows = list(benchmark.template(benchmark.read_gold(_gold_file(benchmark, gold, options), options), options))
+    _say_gold_file(benchmark, gold, options)
+    rows = list(benchmark.template(benchmark.read_gold(benchmark.gold_at(gold, options), options), options))
     write_whole(file, flat_text(file, rows))
     filled = [name for name in (rows[0] if rows else ()) if all(row[name] == "" for row in rows)]
     return f"{len(rows):,} lines, to fill in: {', '.join(filled)}"
