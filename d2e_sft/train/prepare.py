@@ -58,6 +58,13 @@ def precision_for(recipe: Recipe) -> Precision:
     return precision
 
 
+def slow_precision(recipe: Recipe) -> str | None:
+    """Return a warning if the recipe asks for bfloat16 of a CPU that has no instructions for it; None otherwise."""
+    if recipe.train.precision != "bfloat16" or torch.accelerator.is_available() or has_bfloat16():
+        return None
+    return "train.bf16=true is slow on a CPU without bfloat16 instructions; remedy: train.bf16=false for float32"
+
+
 def _only_float32() -> bool:
     """Whether the engine is DeepSpeed without an accelerator."""
     return asked_for("DEEPSPEED") and not torch.accelerator.is_available()

@@ -21,6 +21,7 @@ from d2e_sft.data.sample import EventSample, write_bad_rows, write_samples
 from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.checks import count_processes, count_steps, loads_whole_steps, notes_on_steps, shared_micro_batch
 from d2e_sft.train.evaluation import trackers_with_tables
+from d2e_sft.train.prepare import slow_precision
 from d2e_sft.train.rows import describe_rows, warn_without_contexts
 from d2e_sft.train.run_folder import ROWS_FILE, SKIPPED_FILE
 from d2e_sft.util.errors import UserError, describe_validation_error
@@ -188,5 +189,7 @@ class RecordRun(TrainerCallback):
                 f"each process gets {train.batch_size // processes} samples of a batch"
             )
         say("\n".join([*lines, self.trainer.layout.describe()]))
+        if warning := slow_precision(recipe):
+            warn(warning)
         for note in notes_on_steps(recipe, count_steps(recipe, samples, processes)):
             warn(note)
