@@ -235,6 +235,11 @@ def check_options(options: BuildOptions) -> Settings:
     return settings
 
 
+def _asked(sample: EventSample) -> list[str]:
+    """The texts of a prompt besides the context."""
+    return [turn.content for turn in sample.conversation.turns] if sample.conversation else [sample.question]
+
+
 def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
     """Return one dataset's entry of the manifest, and add counts and warnings about its rows."""
     source, splits = dataset.source, dict[str, Any]()
@@ -249,11 +254,10 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
         splits[split] = _describe_split(rows, samples, state.reading.bad.count(source.name, split))
         if source.own:  # only then are the contexts searched for their answers
             state.warnings += [f"{title}: {problem}" for problem in answerless(samples)]
-            if quoting := [s.id for s in samples if s.context and s.context in s.question]:
+            if repeating := [s.id for s in samples if s.context and any(s.context in text for text in _asked(s))]:
                 state.warnings.append(
-                    f"{title}: {len(quoting):,} of {len(samples):,} questions contain their context "
-                    f"({_first_of(quoting)}), so the imagined view has it, too; remedy: give questions that do not "
-                    "repeat it"
+                    f"{title}: {len(repeating):,} of {len(samples):,} rows repeat their context in the question or in "
+                    f"another turn ({_first_of(repeating)}), so the imagined view has it, too; remedy: give it once"
                 )
         if source.own and (repeats := repeated_rows(samples)):
             splits[split]["exact_duplicates"] = len(repeats)

@@ -72,6 +72,7 @@ test_warning = messages_of(__file__, {
     "ids and options look alike": warned(ALIKE, SCQ),
     "questions contain their context": warned(QUOTING),
     "worded questions contain it": warned(QUOTING, 'train: mine.csv\nformat: chat\nprompt: "{context} {question}"\n'),
+    "chats give their context twice": chats(["Hello.", "<context>A lamp is on.</context> Is a lamp on?"]),
     "chats differ in an earlier turn": chats(["Hello.", "Good day.", "Hello."]),
     "rows are repeated": warned(HEAD + crates(["the shed"]) * 3),
     "frequent answers are never swapped": warned(usual(FAR, 40), swap=1),
