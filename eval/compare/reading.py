@@ -18,6 +18,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -257,15 +258,20 @@ def way_of(recipe: Recipe) -> dict[str, Any]:
 def probed(runs: Sequence[RunResult]) -> Setting | None:
     """Return the runs with a probe as one setting, with the first of them as reference; None without any.
 
-    Runs whose recipes differ only in the seed and the files are the seeds of one variant, which has the first's label.
+    Runs compared over seeds are a variant by their label; others are one if they differ in the seed alone.
     """
-    rows, names = list[Row](), dict[str, str]()
+    rows, names, trainings = list[Row](), dict[str, str](), dict[tuple[str, int], Path]()
     for run in runs:
         if not (run.home / TRAINER_STATE).is_file() or (recipe := recipe_of(str(run.home))) is None:
             continue
-        name = names.setdefault(json.dumps(way_of(recipe), sort_keys=True), run.label)
+        way = run.label if run.seed is not None else json.dumps([way_of(recipe), recipe.data.train], sort_keys=True)
+        name, seed = names.setdefault(way, run.label), recipe.train.seed
+        if trainings.setdefault((name, seed), run.home) != run.home:
+            name = run.label  # the same training again
+        elif any(row["run"] == name and row[SEED] == seed for row in rows):
+            continue  # another checkpoint of it
         log = run.log if run.home == run.path else training_log(run.home)
-        rows += [{**row, "run": name, SEED: recipe.train.seed} for row in probe_rows(log, recipe, {}, {})]
+        rows += [{**row, "run": name, SEED: seed} for row in probe_rows(log, recipe, {}, {})]
     results = settings(["run", SEED], {"run": str(rows[0]["run"])}, rows) if rows else []
     return results[0] if results else None
 

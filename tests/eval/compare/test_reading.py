@@ -237,20 +237,30 @@ def test_each_evaluation_gives_a_row_per_way_of_answering() -> None:
 
 
 def test_probed_runs_that_differ_in_the_seed_are_one_way_of_training(tmp_path: Path) -> None:
-    runs = []
-    for name, objective, seed, share in (("a", "sft", 0, 0.2), ("b", "sft", 1, 0.4), ("c", "teacher", 0, 0.9)):
+    runs, ways = list[RunResult](), [
+        ("a", "sft", 0, 0.2, "x"), ("b", "sft", 1, 0.4, "x"), ("c", "teacher", 0, 0.9, "x"),
+        ("swapped", "sft", 0, 0.8, "y"), ("again", "sft", 0, 0.3, "x"),
+    ]  # fmt: skip
+    for name, objective, seed, share, data in ways:
         home = tmp_path / name
-        home.mkdir()
-        keys = [f"train.output_dir={home}", f"train.seed={seed}", f"d2e.objective={objective}", f"data.train={name}"]
+        (home / "checkpoint-2").mkdir(parents=True)
+        keys = [f"train.output_dir={home}", f"train.seed={seed}", f"d2e.objective={objective}", f"data.train={data}"]
         load_recipe("smollm2-135m-habit/sft", keys).save(home)
         entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0, "eval_train_cpu_seconds": 2.0}
         history = [entry | {"eval_plain_aligned": 1.0, "eval_plain_conflict": share, "eval_train_tokens": 5_000_000}]
         (home / "trainer_state.json").write_text(json.dumps({"log_history": history}))
         runs.append(RunResult(home, name, home))
-    setting = probed(runs)
+    checkpoint = tmp_path / "a" / "checkpoint-2"
+    setting = probed([*runs, RunResult(checkpoint, "a at 2", checkpoint)])
     assert setting is not None
     assert setting.reference == "a"
-    assert {name: list(of) for name, of in setting.curves.items()} == {"a": [0, 1], "c": [0]}
+    curves = {name: list(of) for name, of in setting.curves.items()}
+    assert curves == {"a": [0, 1], "c": [0], "swapped": [0], "again": [0]}
+    assert [len(curve) for curve in setting.curves["a"].values()] == [1, 1]
+    groups = [("swapped", runs[3]), ("swapped", runs[1]), ("c", runs[2])]  # the data of a seed may be its own
+    of_seeds = probed([RunResult(run.path, label, run.folder, seed=7) for label, run in groups])
+    assert of_seeds is not None
+    assert {name: list(of) for name, of in of_seeds.curves.items()} == {"swapped": [0, 1], "c": [0]}
     assert setting.plateaus("a")["conflict"] == [0.2, 0.4]
     assert setting.onset("c", 0.7, "tokens") == Onset([5_000_000.0], [], 0)
     frame = onset_table(setting).frame
