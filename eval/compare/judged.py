@@ -144,6 +144,7 @@ def count_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError]) -> d
 class _Error(BaseModel):
     dataset: str
     id: str
+    output_sha256: str
     pattern: ErrorPattern
     reason: str
 
@@ -163,8 +164,11 @@ def write_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError], judg
         "estimated_by_rule": judge.backend == "rules",
         "counts": {pattern.value: counts[pattern] for pattern in ErrorPattern},
         "errors": [
-            {"dataset": dataset, "id": name, "pattern": error.pattern.value, "reason": error.reason}
-            for (dataset, name), error in errors.items()
+            {
+                **{"dataset": key[0], "id": key[1], "output_sha256": output_digest(run.predictions[key])},
+                **{"pattern": error.pattern.value, "reason": error.reason},
+            }
+            for key, error in errors.items()
         ],
         "relations": {name: {pattern.value: tally[pattern] for pattern in ErrorPattern} for name, tally in relations},
     }
@@ -180,12 +184,13 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
     remedy = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
     content = read_results(_Errors, path, "error patterns", remedy)
     by_key = {(error.dataset, error.id): JudgedError(error.pattern, error.reason) for error in content.errors}
-    wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
-    strangers = sorted(by_key.keys() ^ set(wrong))
+    digests = {(error.dataset, error.id): error.output_sha256 for error in content.errors}
+    wrong = {key: output_digest(prediction) for key, prediction in run.predictions.items() if not prediction.right}
+    strangers = sorted({key for key, _ in digests.items() ^ wrong.items()})
     if strangers:
         raise UserError(
-            f"{path}: about {len(content.errors)} wrong answers, but predictions.jsonl holds {len(wrong)}; "
-            f"{len(strangers)} are in one only, such as {strangers[0][1]!r} of {strangers[0][0]}",
+            f"{path}: about {len(digests)} wrong answers, but predictions.jsonl holds {len(wrong)}; {len(strangers)} "
+            f"are in one only or differ, such as {strangers[0][1]!r} of {strangers[0][0]}",
             remedy=remedy,
         )
     method = _BY_RULE if content.estimated_by_rule else content.judge.get("model") or content.judge.get("backend")
@@ -225,7 +230,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
     )
     judge.require_usable("free answers", sum(verdict is not None for verdict in verdicts), len(verdicts))
     answers = [
-        _JudgedAnswer(dataset=p.dataset, id=p.id, output_sha256=_digest(p), verdict=verdict)
+        _JudgedAnswer(dataset=p.dataset, id=p.id, output_sha256=output_digest(p), verdict=verdict)
         for p, verdict in zip(free, verdicts, strict=True)
     ]
     content = _JudgedAnswers(judge=options.described, answers=answers)
@@ -241,7 +246,7 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
     remedy = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
     judged = read_results(_JudgedAnswers, path, "verdicts on answers", remedy).answers
     digests = {(a.dataset, a.id): a.output_sha256 for a in judged}
-    kept = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
+    kept = {key: output_digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
     changed = [key for key, digest in kept.items() if digests.get(key) != digest]
     if changed:
         raise UserError(
@@ -260,5 +265,6 @@ def read_verdict(reply: str) -> Verdict | None:
     return Verdict(supported=words[0] == "supported", correct=words[1] == "correct", reason=without_closing(reply))
 
 
-def _digest(prediction: Prediction) -> str:
+def output_digest(prediction: Prediction) -> str:
+    """Return the SHA-256 of an output, by which a judge's findings are known to be about it."""
     return hashlib.sha256(prediction.output.encode()).hexdigest()

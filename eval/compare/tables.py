@@ -230,13 +230,17 @@ def seed_table(comparison: Comparison) -> Table:
 
 
 def main_values(comparison: Comparison, run: str) -> dict[str, list[float]]:
-    """Return what the verdicts are about → its value for each seed: accuracy by subset, or the main score."""
+    """Return what the verdicts are about → its value for each seed: accuracy by subset, or the main score.
+
+    Subsets that have few rows in some seeds are left out.
+    """
     if comparison.by_seed is None:
         return {}
     df, (block, measure) = comparison.by_seed[comparison.by_seed.run == run], comparison.main
     if comparison.is_about_subsets and comparison.headline is not None:
         df = df[(df.part == "subsets") & (df.measure == "accuracy") & (df.dataset == comparison.headline.name[0])]
-        return {str(name): list(values["mean"]) for name, values in df.groupby("subset", sort=False)}
+        values = {str(name): list(group["mean"]) for name, group in df.groupby("subset", sort=False)}
+        return {name: means for name, means in values.items() if len(means) == len(comparison.seeds)}
     part, keys = ("measures", ["measure", "unit"]) if comparison.is_by_measures else ("groups", GROUP)
     df = df[(df.part == part) & (df[keys] == list(block.name)).all(axis=1) & (df.measure == measure)]
     return {measure: list(df["mean"])}

@@ -43,6 +43,13 @@ class BenchmarkRows:
         return len(self.chosen) < len(self.all) - self.without_options
 
 
+def results_name(bench: str, setting: str = "zero_shot", form: str = "chat", answer: str = "generate") -> str:
+    """Return the name of a benchmark's results: its own, and how it is asked and answered, unless that is usual."""
+    return "-".join(
+        [bench, *(part for part in (setting, form, answer) if part not in ("zero_shot", "chat", "generate"))]
+    )
+
+
 def locate_benchmark(path: str | Path) -> BenchmarkFile:
     """Find the benchmark in a folder of `d2e data build` (its test rows) or in one file of rows; UserError if none."""
     path = Path(path)

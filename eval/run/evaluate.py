@@ -10,7 +10,14 @@ from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
-from eval.run.benchmark import BenchmarkFile, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
+from eval.run.benchmark import (
+    BenchmarkFile,
+    BenchmarkRows,
+    choose_per_group,
+    locate_benchmark,
+    results_name,
+    with_candidates,
+)
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.journal import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
@@ -64,8 +71,7 @@ def evaluate_model(
         "subset": subset,
     }
     task = row_task(chosen, wording, config, facts)
-    variants = (options.setting, config.form, options.answer)
-    name = "-".join([benchmark.name, *(part for part in variants if part not in ("zero_shot", "chat", "generate"))])
+    name = results_name(benchmark.name, options.setting, config.form, options.answer)
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     evaluated = EvaluatedModel(model, config, join_processes(config.engine), load)
     evaluation = RowEvaluation(evaluated, benchmark, rows, task, files, shown)

@@ -129,7 +129,8 @@ def _write(predictions: Sequence[Prediction], bad: Sequence[BadRow], out: Path, 
     write_bad_rows(bad, bad_file)
     rows = []
     for p in predictions:
-        answer: Any = p.answer if p.format == "mcq" else (p.answer[0] if p.answer else None)
+        read = p.answer if p.parsed else []
+        answer: Any = read if p.format == "mcq" else (read[0] if read else None)
         row = {"id": p.id, "question": p.question, "answer": answer, "output": p.output, "read": p.extraction}
         if p.likelihoods is not None:
             row["logprobs"] = {option.option: option.logprob for option in p.likelihoods}

@@ -76,6 +76,8 @@ def score_answer(
     for mcq; `options` are in the order of the prompt.
     """
     predicted = " ".join(extraction.answers)
+    if not predicted or extraction.ambiguous:  # even where an accepted answer is nothing but an article
+        return AnswerScores(0.0, 0.0, 0.0 if fmt == "mcq" else None)
     if fmt == "nli":
         right = float(extraction.parsed and predicted == gold_answers[0])
         return AnswerScores(right, right)

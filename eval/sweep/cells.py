@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from glob import escape
 from itertools import pairwise
 from pathlib import Path
 
-from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.config.recipe import RECIPE_FILE, recipe_of
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.hub_rows import is_hub
 from d2e_sft.train.run_folder import checkpoints_of
@@ -21,7 +20,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import CHECKSUMS, read_results, with_checksums, write_whole
 from eval.compare.judged import PATTERNS_FILE
 from eval.compare.runs import Row, typed
-from eval.run.benchmark import DATA_ROOT, locate_benchmark, locate_suite
+from eval.run.benchmark import DATA_ROOT, locate_benchmark, locate_suite, results_name
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.plan import Point, Sweep
 from eval.sweep.spec import OWN_DATA
@@ -31,17 +30,24 @@ LOGS = "logs"
 
 def bench_folder(sweep: Sweep, point: Point) -> Path | None:
     """Return the folder with the scores of a point, or of the one that is scored the same; None before they exist."""
-    # `d2e eval` adds how it scores to the benchmark's name, such as -likelihood.
-    folder, name = sweep.out / point.scored_in / "eval", escape(_bench_name(sweep, point))
-    scores = [file for end in ("", "-*") for file in folder.glob(f"{name}{end}/{SCORES_FILE}")]
-    newest = max(scores, key=lambda file: file.stat().st_mtime_ns, default=None)
-    return None if newest is None else newest.parent
+    folder = sweep.out / point.scored_in / "eval" / _results_name(sweep, point)
+    return folder if (folder / SCORES_FILE).is_file() else None
 
 
-def _bench_name(sweep: Sweep, point: Point) -> str:
+def _results_name(sweep: Sweep, point: Point) -> str:
     option, bench = sweep.bench_of(point) or ("", "")
     path = Path(bench).resolve()
-    return path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"
+    name = path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"
+    recipe = point.recipe if point.train else recipe_of(point.recipe.model.name)
+    asked = {"form": recipe.data.form} if recipe else {}
+    return results_name(name, **asked | {option[2:]: value for option, value in _asked(sweep, point).items()})
+
+
+def _asked(sweep: Sweep, point: Point) -> dict[str, str]:
+    """Return the options that say how a point is asked and answered."""
+    words = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
+    options = dict(pairwise(part for word in words for part in word.split("=")))
+    return {option: options[option] for option in ("--setting", "--form", "--answer") if option in options}
 
 
 def is_scored(sweep: Sweep, point: Point) -> bool:
@@ -88,10 +94,8 @@ def steps(sweep: Sweep, point: Point) -> Iterator[tuple[Point, list[str]]]:
     if bench_folder(sweep, point) is None:
         yield point, _eval_arguments(sweep, _scored_together(sweep, point))
     if point.evaluation.without_context:
-        scored = bench_folder(sweep, point)
-        bench = scored.name if scored else _bench_name(sweep, point)
         yield point, _eval_arguments(sweep, [point], without_context=True)
-        yield point, ["errors", str(sweep.out / point.scored_in), "--bench", bench]
+        yield point, ["errors", str(sweep.out / point.scored_in), "--bench", _results_name(sweep, point)]
     elif point.errors:
         yield point, ["errors", str(sweep.out / point.scored_in), *point.errors]
 
@@ -216,12 +220,8 @@ def _refuse_different_rows(sweep: Sweep) -> None:
 
 def _scored_how(sweep: Sweep, point: Point) -> list[str]:
     """Return what the name of a point's scores follows from: the benchmark, setting, form and kind of answers."""
-    words = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
-    parts = [part for word in words for part in word.split("=")]
-    options = dict(pairwise(parts))
-    chosen = {option: options[option] for option in ("--setting", "--form", "--answer") if option in options}
     rows = point.build if sweep.spec.bench == OWN_DATA and point.evaluation.suite is None else sweep.bench_of(point)
-    return [*(rows or ()), *(part for pair in chosen.items() for part in pair)]
+    return [*(rows or ()), *(part for pair in _asked(sweep, point).items() for part in pair)]
 
 
 def split_words(option: str, text: str) -> list[str]:

@@ -20,7 +20,7 @@ from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from eval.compare.run_tables import score_tables, subset_tables
 from eval.compare.runs import ScoredRun
-from eval.run.benchmark import locate_benchmark
+from eval.run.benchmark import locate_benchmark, results_name
 from eval.score.measures import Measure, digest, shares
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
 from eval.score.scores import RunScores, ScoredBenchmark, group_of, score_predictions, write_scores
@@ -59,9 +59,8 @@ class RowsResult(BenchmarkResult):
         predictions = {(p.dataset, p.id): p for p in self.predictions}
         return ScoredRun(file, label, file, self.run, predictions)
 
-    def write(self, run: Path) -> Path:
-        """Leave them as `d2e eval` does, for `d2e compare` and the others; returns the folder RUN/eval/BENCH."""
-        folder = run / "eval" / self.run.bench.name
+    def write(self, folder: Path) -> Path:
+        """Leave them as `d2e eval` does, for `d2e compare` and the others."""
         write_predictions(self.predictions, folder / "predictions.jsonl")
         write_scores(folder, self.scores, ["predictions.jsonl"])
         return folder
@@ -110,7 +109,7 @@ class Rows(Benchmark[list[EventSample], dict[SampleKey, str]]):
             if (key := (sample.dataset, sample.id)) in output_of and (fmt := sample.format)
         ]
         summary = score_predictions(scored)
-        name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
+        name = results_name(benchmark.name, options.setting, options.form)
         run = RunScores(
             model=str(outputs),
             alpha=None,

@@ -118,11 +118,22 @@ class ScoredFile:
     result: BenchmarkResult
 
     def write(self, run: Path) -> Path:
-        """Leave it as `d2e eval` does, for `d2e compare`, `report` and `table`; returns the folder RUN/eval/BENCH."""
-        if isinstance(self.result, RowsResult):
-            return self.result.write(run)
-        folder = run / "eval" / self.system
-        if self.file.is_file() and self.file.parent.resolve() != folder.resolve():
+        """Leave it as `d2e eval` does, for `d2e compare`, `report` and `table`; returns the folder RUN/eval/BENCH.
+
+        UserError if a model's decoded answers are there, which another file would replace.
+        """
+        rows = self.result if isinstance(self.result, RowsResult) else None
+        folder = run / "eval" / (self.system if rows is None else rows.run.bench.name)
+        in_place = rows is None and self.file.parent.resolve() == folder.resolve()
+        if not in_place and (decoded := sorted(folder.glob("*.decoding.json"))):
+            raise UserError(
+                f"{folder}: holds answers of a model, decoded by d2e eval ({decoded[0].name}); expected a folder "
+                "without any",
+                remedy="write the scores elsewhere: --out FOLDER",
+            )
+        if rows is not None:
+            return rows.write(folder)
+        if self.file.is_file() and not in_place:
             with replacing(folder / self.file.name) as partial:
                 shutil.copyfile(self.file, partial)
         write_result(folder, {"system": self.system, **self.result.scores, "model": str(self.file)}, self.result)

@@ -17,7 +17,7 @@ from d2e_sft.util.files import with_checksums, write_json
 from data_builders.build.card import render_card
 from data_builders.commands.show import write_rows_page
 from data_builders.quality.diagnosis import Diagnosis, diagnose
-from eval.compare.judged import ErrorPattern, JudgedError, RunPatterns
+from eval.compare.judged import ErrorPattern, JudgedError, RunPatterns, output_digest
 from eval.compare.reading import settings
 from eval.compare.runs import load_measured, load_runs
 from eval.pages.demo.page import build_page, load_demo_model
@@ -168,8 +168,10 @@ def _report(folder: Path, plant: Planter) -> Path:
                 environment=environment, history=[{"step": n, "loss": 1.0 / n, "ce": 1.0} for n in (1, 2)],
             )
         )  # fmt: skip
-    wrong = [{"dataset": rows["dataset"], "id": rows["id"], "pattern": _NEGLECT, "reason": plant()}]
-    wrong += [{"dataset": "habit", "id": f"s{n}", "pattern": _NEGLECT, "reason": plant()} for n in (1, 2)]
+    wrong = [
+        {"dataset": p.dataset, "id": p.id, "output_sha256": output_digest(p), "pattern": _NEGLECT, "reason": plant()}
+        for p in of_run[:3]
+    ]
     written = {"judge": {"backend": "openai", "model": plant.line()}, "estimated_by_rule": False, "errors": wrong}
     write_json(paths[1] / "eval/mini/error_patterns.json", with_checksums(written))
     write_report(load_runs(paths), folder / "report.html")

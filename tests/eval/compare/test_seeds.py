@@ -11,10 +11,11 @@ from scipy.stats import t, ttest_rel
 
 from d2e_sft.config.recipe import load_recipe
 from eval.compare.seeds import compare_seeds, load_seeds
+from eval.compare.tables import seed_table
 from eval.score.frame import holm
 from tests.command import d2e, output_of, refusal_of
 from tests.eval.compare.rows import accuracy, habit_rows, save_result
-from tests.factories import choice, make_run
+from tests.factories import choice, make_run, story
 from tests.messages import assert_messages
 
 CONFLICT = {"sft": (10, 14, 12), "d2e": (4, 5, 9), "swapped": (30, 33, 38)}  # right of 40, by seed
@@ -77,6 +78,17 @@ def test_seeds_may_have_samples_of_their_own_and_what_one_lacks_is_named(tmp_pat
         printed.split()
     )
     assert "Decoded differently" not in printed
+
+
+def test_a_subset_that_has_few_rows_in_one_seed_has_no_values_by_seed(tmp_path: Path) -> None:
+    for seed, few in enumerate((18, 25, 25)):
+        for way, right in (("a", 10), ("b", 30)):
+            rows = [*habit_rows(38, right + seed), *(story(100 + n, "unanswerable", "unknown") for n in range(few))]
+            trained(tmp_path / f"{way}-{seed}", rows, seed, sha256=f"{seed}" * 64)
+    found = compare_seeds(load_seeds([tmp_path / "a-*", tmp_path / "b-*"], None))
+    by_seed = {tuple(row[:2]): list(row[2:]) for row in seed_table(found).frame.itertuples(index=False)}
+    assert by_seed["a", "conflict"] == ["25.0", "27.5", "30.0"]
+    assert {name for _, name in by_seed} == {"aligned", "conflict", "gap"}
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,13 @@ def test_every_row_is_answered_in_order_and_by_id(tmp_path: Path, model: str, en
     assert answered.unread == sum(row["read"] == "none" for row in rows)
 
 
+def test_an_output_without_a_recognised_answer_has_an_empty_one(tmp_path: Path, model: str) -> None:
+    rows = [{**row, "options": ["a xylophone", "two zithers"], "format": "scq"} for row in ROWS]
+    answered = run(model, written(tmp_path, ".jsonl", rows), out := tmp_path / "answers.jsonl")
+    assert answered.unread == len(rows)
+    assert all(row["output"] and row["answer"] is None for row in read(out))
+
+
 def test_the_outputs_are_those_of_an_evaluation_of_the_same_rows(tmp_path: Path, model: str) -> None:
     benched = [row.model_copy(update={"context": row.context.strip()}) for row in bench_rows()]
     save_bench(tmp_path / "bench", benched)

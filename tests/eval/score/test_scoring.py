@@ -91,6 +91,15 @@ def test_an_output_that_fits_several_options_is_wrong_and_counted() -> None:
     overall = score_predictions(rows).content()["overall"]
     assert (overall["ambiguous"], overall["extraction"]["none"]) == (0.5, 0.75)
     assert "ambiguous" not in score_predictions(rows[1:3]).content()["overall"]
+    hedged = make_sample(1, format="scq", options=["the red barn", "the old barn"], answers=["the red barn"])
+    both = score_output(hedged, "The correct option is: the red barn or the old barn", "The correct option is:")
+    assert (both.ambiguous, both.exact_match, both.f1) == (True, 0, 0)
+
+
+def test_no_answer_is_wrong_even_where_the_answer_is_an_article() -> None:
+    sample = make_sample(1, format="qa", answers=["A"])
+    scores = [score_output(sample, text, "The answer is:").mean for text in ("", "The answer is:", "The answer is: A")]
+    assert scores == [0, 0, 1]
 
 
 def test_a_habit_that_differs_in_a_sign_is_another_answer() -> None:

@@ -20,7 +20,7 @@ from eval.pages.sweep import (
     sweep_lines,
     write_sweep_page,
 )
-from eval.sweep.cells import read_all_rows, read_rows, write_rows
+from eval.sweep.cells import point_scores, read_all_rows, read_rows, write_rows
 from eval.sweep.results import collect, over_seeds, results_table, write_results
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
 from tests.factories import make_run, prediction
@@ -49,6 +49,17 @@ def test_the_results_file_keeps_the_points_of_other_sweeps(tmp_path: Path) -> No
     written = read_all_rows(sweep.results)
     assert written[:2] == others
     assert [row["name"] for row in written[2:]] == [result.point.name for result in results]
+
+
+def test_a_point_has_the_scores_of_its_own_benchmark_and_setting_alone(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "d2e.alpha=0.1,1.0")
+    point = sweep.points[0]
+    for bench in ("mini-few_shot", "mini-completion", "mini-hard"):
+        make_run(sweep.out / point.name, [prediction(1, False)], bench=bench)
+    assert point_scores(sweep, point) is None
+    make_run(sweep.out / point.name, [prediction(1, True)], bench="mini")
+    few = planned(tmp_path, "d2e.alpha=0.1,1.0", eval_args="--setting=few_shot")
+    assert [point_scores(one, point).overall.mean.mean for one in (sweep, few)] == [1, 0]
 
 
 def test_ways_of_training_are_compared_over_seeds_like_their_runs(tmp_path: Path) -> None:

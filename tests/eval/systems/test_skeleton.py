@@ -17,7 +17,7 @@ from eval.systems.labels import LabelScoreOptions
 from eval.systems.reading import file_in, read_lines
 from eval.systems.rows import ROWS_BENCHMARK, RowsOptions
 from eval.systems.run import evaluate_system, score_files, write_template
-from tests.command import output_of
+from tests.command import output_of, refusal_of
 from tests.eval.systems.cases import CASES, save_answers, save_gold
 from tests.eval.systems.files import read_rows, save
 from tests.eval.systems.riddles import GOLD, RIDDLES
@@ -220,6 +220,19 @@ def test_the_results_are_a_run_that_can_be_compared(bench: Path, tmp_path: Path)
     score(tmp_path / "theirs" / "eval" / "bench" / "predictions.jsonl", "--out", tmp_path / "again")
     assert predictions(tmp_path / "again") == predictions(tmp_path / "theirs")
     assert scores_of(tmp_path / "again")["subsets"] == scores_of(tmp_path / "theirs")["subsets"]
+    asked = output_of(
+        "score", "rows", tmp_path / "theirs", "--gold", bench, "--set", "form=one_turn", "--out", tmp_path
+    )
+    assert str(tmp_path / "eval" / "bench-one_turn") in asked, "as d2e eval names them"
+
+
+def test_decoded_answers_are_not_overwritten_by_scored_files(bench: Path, tmp_path: Path) -> None:
+    outputs, folder = save_outputs(tmp_path / "theirs.jsonl", SAID), tmp_path / "run" / "eval" / "bench"
+    save(folder / "predictions.decoding.json", "{}")
+    kept = save_outputs(folder / "predictions.jsonl", ["garage"] * 4).read_text()
+    call = ("score", "rows", outputs, "--gold", bench, "--out", tmp_path / "run")
+    assert "holds answers of a model, decoded by d2e eval" in refusal_of(*call)
+    assert (folder / "predictions.jsonl").read_text() == kept
 
 
 def test_rows_without_an_output_are_refused_or_left_out_and_counted(bench: Path, tmp_path: Path) -> None:

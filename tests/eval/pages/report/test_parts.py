@@ -13,7 +13,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import with_checksums, write_json
 from eval.compare.compare import compare_measures
-from eval.compare.judged import read_patterns
+from eval.compare.judged import output_digest, read_patterns
 from eval.compare.runs import RunResult, load_measured, load_runs
 from eval.pages.report.facts import Training, curves, read_training, run_facts
 from eval.pages.report.page import render_page
@@ -164,11 +164,12 @@ def sealed(errors: list[dict[str, Any]]) -> str:
 
 def run_with(folder: Path, found: dict[str, str] | None, *, by_rule: bool = False, **content: Any) -> Path:
     """A run with one right answer and wrong ones s1, s2 (temporal) and s3 (causal), and their patterns."""
-    run = make_run(folder, [prediction(0, True), prediction(1, False), prediction(2, False), choice(3, False)])
+    answers = [prediction(0, True), prediction(1, False), prediction(2, False), choice(3, False)]
+    run = make_run(folder, answers)
     if found is not None:
-        dataset = {"s1": "stories", "s2": "stories", "s3": "kitchen"}
+        of_id = {p.id: {"dataset": p.dataset, "output_sha256": output_digest(p)} for p in answers}
         errors = [
-            {"dataset": dataset.get(name, "stories"), "id": name, "pattern": pattern, "reason": f"<i>why {name}</i>"}
+            {**of_id[name], "id": name, "pattern": pattern, "reason": f"<i>why {name}</i>"}
             for name, pattern in found.items()
         ]
         judge = {"backend": "rules", "model": None} if by_rule else {"backend": "openai", "model": "judge-1"}
@@ -234,7 +235,12 @@ def test_a_damaged_file_or_one_of_other_answers_is_refused(tmp_path: Path, text:
     assert str(file) in str(error.value)
     assert f"d2e errors {run} --bench mini" in str(error.value)
     run = run_with(tmp_path / "right", {"s1": OTHER, "s2": OTHER, "s3": OTHER, "s0": OTHER})
-    with pytest.raises(UserError, match=r"1 are in one only, such as 's0' of stories"):
+    with pytest.raises(UserError, match=r"1 are in one only or differ, such as 's0' of stories"):
+        render_page(load_runs([run]))
+    run_with(tmp_path / "other", {"s1": OTHER, "s2": OTHER, "s3": OTHER})
+    others = [prediction(n, False, output="The answer is: negative, not positive") for n in (1, 2)]
+    run = make_run(tmp_path / "other", [prediction(0, True), *others, choice(3, False)])
+    with pytest.raises(UserError, match=r"2 are in one only or differ, such as 's1' of stories"):
         render_page(load_runs([run]))
 
 
