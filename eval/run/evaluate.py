@@ -1,5 +1,6 @@
 """Decode a benchmark with a model, score it, and keep both the predictions and the scores."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def evaluate_model(
     subset = f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None
     facts = {
         "demonstrations": None if shown is None else f"sha256 {shown.digest()}",
-        "bench": f"sha256 {rows.sha256}, {len(samples)} rows",
+        "bench": f"sha256 {_digest(samples)} without tags, {len(samples)} rows",
         "subset": subset,
     }
     task = row_task(chosen, wording, config, facts)
@@ -78,6 +79,12 @@ def evaluate_model(
     evaluated.processes.broadcast_from_main(evaluation.warn)
     record = run_pass(task, files, evaluated).record
     return evaluated.processes.broadcast_from_main(lambda: evaluation.score(record))
+
+
+def _digest(samples: list[EventSample]) -> str:
+    """Return the digest of rows without their tags: with other ones the same answers are scored again."""
+    lines = (sample.model_dump_json(exclude={"subset", "habit", "meta"}) for sample in samples)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def row_task(samples: list[EventSample], wording: Any, config: EvalConfig, facts: dict[str, Any]) -> SampleTask:

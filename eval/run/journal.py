@@ -43,7 +43,7 @@ _NAMES = {
     "decoder_code": "the file of the decoder",
     "prompt_set": "the prompt set",
     "demonstrations": "the demonstrations",
-    "bench": "the benchmark's file",
+    "bench": "the benchmark's rows",
     "subset": "the subset (--max-samples)",
     "prompts": "the prompts",
     "cut_to": "the length that contexts were cut to",

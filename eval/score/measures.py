@@ -65,9 +65,9 @@ def measure(name: str, form: str, unit: str, gold: str, counts: Mapping[str, Seq
     return [Measure(name=name, form=form, unit=unit, gold=gold, counts=kept)]
 
 
-def shares(name: str, unit: str, gold: str, right: Mapping[str, float]) -> list[Measure]:
-    """Make the mean of one value for each item."""
-    return measure(name, "share", unit, gold, {item: (value, 1) for item, value in right.items()})
+def shares(name: str, unit: str, gold: str, right: Mapping[str, float], *, form: str = "share") -> list[Measure]:
+    """Make the mean of one value for each item, from 0 to 1, or from −1 with the form `correlation`."""
+    return measure(name, form, unit, gold, {item: (value, 1) for item, value in right.items()})
 
 
 def write_measures(measures: Sequence[Measure], folder: Path) -> None:

@@ -279,10 +279,16 @@ def _ratio(above: NDArray[Any], below: NDArray[Any], empty: float) -> _Floats:
 # Name of a form, as files have it → the score of counts.
 FORMS: Mapping[str, Callable[[NDArray[Any]], _Floats]] = {
     "share": share,
+    "correlation": share,  # the mean of items' correlations
     "f1": f1,
     "macro_f1": macro_f1,
     "macro_f1_all": macro_f1_all,
 }
+
+
+def _ends(form: str) -> tuple[float, float]:
+    """Return the least and the highest score."""
+    return (-1.0 if form == "correlation" else 0.0, 1.0)
 
 
 def score_of(form: str, counts: ArrayLike) -> float | None:
@@ -300,9 +306,11 @@ def bootstrap_counts(form: str, counts: ArrayLike, *, seed: int = 0, resamples: 
     ValueError if there is no item, or the score is undefined.
     """
     items = _checked_counts(counts)
+    if form == "correlation":
+        return _combined([items[:, 0]], [1], _ends(form), seed, resamples)
     if _has_values(form, items):
         return bootstrap_average([items[:, 0]], seed=seed, resamples=resamples)
-    return _over_items(_defined(form, items), FORMS[form], items, _sizes(form, items), (0, 1), seed, resamples)
+    return _over_items(_defined(form, items), FORMS[form], items, _sizes(form, items), _ends(form), seed, resamples)
 
 
 def paired_counts(
@@ -318,12 +326,14 @@ def paired_counts(
         raise ValueError(f"paired counts of different shapes: {before.shape} and {after.shape}")
     function, width = FORMS[form], before.shape[1]
     observed = _defined(form, after) - _defined(form, before)
+    low, high = _ends(form)
+    ends = (low - high, high - low)
     if _has_values(form, before) and _has_values(form, after):
-        interval = _combined([after[:, 0] - before[:, 0]], [1], (-1, 1), seed, RESAMPLES)
+        interval = _combined([after[:, 0] - before[:, 0]], [1], ends, seed, RESAMPLES)
     else:
         both, sizes = np.concatenate([before, after], axis=1), _sizes(form, before) + _sizes(form, after)
         interval = _over_items(
-            observed, lambda sums: function(sums[:, width:]) - function(sums[:, :width]), both, sizes, (-1, 1), seed
+            observed, lambda sums: function(sums[:, width:]) - function(sums[:, :width]), both, sizes, ends, seed
         )
     pairs, times = np.unique(np.concatenate([before, after], axis=1), axis=0, return_counts=True)  # (D, 2K), (D,)
     moved, totals = pairs[:, width:] - pairs[:, :width], (before.sum(axis=0), after.sum(axis=0))
@@ -365,12 +375,12 @@ def _over_items(
 
 def _has_values(form: str, items: _Floats) -> bool:
     """Whether the counts are those of a mean of one value for each item."""
-    return form == "share" and bool((items[:, 1] == 1).all())
+    return form in ("share", "correlation") and bool((items[:, 1] == 1).all())
 
 
 def _sizes(form: str, items: _Floats) -> _Floats:
     """Return how much each item counts, (N,): its total, what it predicts and has to find, or its confusions."""
-    columns = {"share": [1], "f1": [0, 2]}.get(form, range(items.shape[1]))
+    columns = {"share": [1], "correlation": [1], "f1": [0, 2]}.get(form, range(items.shape[1]))
     sizes: _Floats = items[:, list(columns)].sum(axis=1)
     return sizes
 

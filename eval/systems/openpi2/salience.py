@@ -254,7 +254,7 @@ def salience_result(judges: Judges, predictions: Saliences) -> BenchmarkResult:
             if mean is not None:
                 defined = {key: value for key, value in by_procedure.items() if value is not None}
                 title = f"salience r, {level}" + ", corrected" * (rule == "corrected")
-                measures += shares(title, "procedures", sha, defined)
+                measures += shares(title, "procedures", sha, defined, form="correlation")
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")
     table = Table.of(columns, rows, "Salience, mean Pearson's r of procedures (- is undefined)")
     figure = salience_plot([judges.goals[key] for key in keys], bars)

@@ -35,6 +35,25 @@ def test_a_finished_evaluation_is_scored_again_not_decoded(world: Path, tmp_path
     assert len(decoded) == 16
 
 
+def test_rows_that_are_tagged_later_are_scored_again_not_decoded(
+    world: Path, tmp_path: Path, decoded: list[Any]
+) -> None:
+    bench, call_again = (
+        tmp_path / "tagged",
+        ("eval", world / "model", "--bench", tmp_path / "tagged", *QUICK, "--out", tmp_path),
+    )
+    rows = bench_rows()
+    save_bench(bench, rows)
+    assert d2e(*call_again) == 0
+    tagged = [row.model_copy(update={"subset": "conflict", "habit": ["no"], "meta": {"a": 1}}) for row in rows]
+    save_bench(bench, tagged)
+    assert "decoded before, and only scored again" in call(*call_again).err
+    assert len(decoded) == len(rows)
+    assert {row["subset"] for row in predictions(tmp_path, "tagged")} == {"conflict"}
+    save_bench(bench, [row.model_copy(update={"question": "And now?"}) for row in tagged])
+    assert "the benchmark's rows" in refusal_of(*call_again)
+
+
 def test_scores_of_a_part_of_the_rows_name_the_cap(world: Path, tmp_path: Path) -> None:
     part = tmp_path / "part.yaml"
     part.write_text(

@@ -229,9 +229,9 @@ def test_f1_is_of_summed_counts() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_p_value_is_that_of_all_swaps(form: str) -> None:
     rng = np.random.default_rng(5)
-    width = {"share": 2, "f1": 4}.get(form, 9)
+    width = {"share": 2, "correlation": 2, "f1": 4}.get(form, 9)
     first, second = rng.integers(1, 5, size=(2, 6, width)).astype(float)
-    if form in ("share", "f1"):
+    if width < 9:
         first, second = np.sort(first), np.sort(second)  # not more right than there are
     observed = abs(score_of(form, second) - score_of(form, first))
     hits = []
@@ -243,6 +243,15 @@ def test_the_p_value_is_that_of_all_swaps(form: str) -> None:
     assert found.mean == pytest.approx(score_of(form, second) - score_of(form, first))
     assert found.p_value == pytest.approx(np.mean(hits), abs=0.02)
     assert found.low <= found.mean <= found.high
+
+
+def test_correlations_reach_from_minus_1_to_1_and_their_differences_to_2() -> None:
+    low, high = ([(value, 1) for value in values] for values in ([-0.4, -0.3, -0.2, -0.5], [0.9, 0.8, 0.95, 0.85]))
+    interval, difference = bootstrap_counts("correlation", low), paired_counts("correlation", low, high)
+    assert -1 <= interval.low < interval.mean < interval.high < 0.9
+    assert interval.mean == pytest.approx(-0.35)
+    assert difference.low < difference.mean == pytest.approx(1.225)
+    assert 1.225 < difference.high <= 2
 
 
 def test_of_a_share_it_is_the_sign_flip_test_and_the_bootstrap_of_a_mean() -> None:
