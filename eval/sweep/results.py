@@ -17,7 +17,7 @@ from eval.compare.decoding import DecodingDifferences, decoding_differences
 from eval.compare.figures import with_interval
 from eval.compare.paper import read_table
 from eval.compare.paper_layouts import Layout, own_datasets
-from eval.compare.runs import SEED, load_runs
+from eval.compare.runs import SEED, load_runs, typed
 from eval.compare.seeds import compare_seeds, load_groups
 from eval.compare.verdicts import text_of
 from eval.score.scores import DatasetSubsets, RunScores, headline
@@ -121,7 +121,7 @@ def over_seeds(sweep: Sweep, results: Sequence[PointResult]) -> list[Comparison]
         if axis is not None and result.status == "scored" and result.point.train and folder is not None:
             values = [result.point.values[key] for key in sweep.varying() if key not in (axis, EVALUATION)]
             group = groups.setdefault((",".join(values) or "all seeds") + result.point.suffix, {})
-            group[result.point.recipe.train.seed] = sweep.out / result.point.scored_in, folder.name
+            group[typed(result.point.values[axis])] = sweep.out / result.point.scored_in, folder.name
     alike = defaultdict[tuple[tuple[int, str], ...], dict[str, dict[int, Path]]](dict)
     for label, group in groups.items():
         if len(group) > 1:

@@ -83,6 +83,17 @@ def test_ways_of_training_are_compared_over_seeds_like_their_runs(tmp_path: Path
     assert over_seeds(*make_sweep(tmp_path)) == []
 
 
+def test_seeds_of_builds_alone_are_seeds(tmp_path: Path) -> None:
+    text = "build: --datasets habit --seed {seed}\naxes: {seed: [3, 4]}\nruns: {sft: {d2e.objective: sft}, d2e: {}}\n"
+    sweep = planned(tmp_path, text=text, bench="{build}")
+    for point in sweep.points:
+        data = sweep.data_of(point)
+        data.mkdir(parents=True, exist_ok=True)
+        make_run(sweep.out / point.name, [prediction(n, n < 2) for n in range(30)], bench=data.name)
+    [found] = over_seeds(sweep, collect(sweep))
+    assert found.seeds == [3, 4]
+
+
 def test_rows_with_subsets_are_shown_as_conflict_against_aligned(tmp_path: Path) -> None:
     sweep, results = make_sweep(tmp_path, tagged=True)
     frame = results_table(sweep, results).frame
