@@ -22,9 +22,9 @@ from d2e_sft.model.loading import LoadedModel, load_tokenizer
 from d2e_sft.objective.objectives import function_of
 from d2e_sft.train.checks import check_optimizer
 from d2e_sft.train.config import D2EConfig
-from d2e_sft.train.prepare import load_on_all, wrapped_in_adapter
+from d2e_sft.train.prepare import adapter_config, load_on_all, wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, encode_rows, read_rows
-from d2e_sft.train.samples import ReadSamples, Split
+from d2e_sft.train.samples import ReadSamples, Split, used_samples
 from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.terminal import quietly, say
 
@@ -50,7 +50,10 @@ def name_of(model: Any) -> str:
 
 
 def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
-    """Load the model and tokenizer, unless given, and wrap the model, which keeps its `name`, in an adapter if any."""
+    """Load the model and tokenizer, unless given, and wrap the model, which keeps its `name`, in an adapter if any.
+
+    Without a `peft_config` the adapter is that of the recipe, unless the model has one already.
+    """
     if model is None:
         raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
     function_of(args.d2e)
@@ -73,6 +76,8 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
     elif tokenizer is None and name:
         tokenizer = load_tokenizer(name)[0]
     expect_of_transformers("model", model, "config")
+    if peft_config is None and not hasattr(model, "peft_config"):
+        peft_config = adapter_config(args.recipe)
     if peft_config is None:
         return LoadedModel(model, tokenizer)
     if not hasattr(peft_config, "peft_type"):
@@ -118,23 +123,25 @@ class Inputs:
         self, loaded: LoadedModel, args: D2EConfig, rows: Any, held_out: Any, refiner: Refiner | None
     ) -> None:
         self.loaded, self.args, self.refiner = loaded, args, refiner
-        self.training, self.train_dataset = self.encoded(rows, "train_dataset")
+        self.training, self.train_dataset = self.encoded(rows, "train_dataset", "training")
         self.held_out: TokenRows | None = None
         if isinstance(held_out, Mapping) and not is_row(held_out):
-            sets = {key: self.encoded(rows_of_set, f"eval_dataset[{key!r}]") for key, rows_of_set in held_out.items()}
+            sets = {key: self.encoded(of_set, f"eval_dataset[{key!r}]", "dev") for key, of_set in held_out.items()}
             self.eval_dataset: Any = {key: tokens for key, (_, tokens) in sets.items()}
             texts = {key: encoded for key, (encoded, _) in sets.items()}
         else:
-            self.held_out, self.eval_dataset = self.encoded(held_out, "eval_dataset")
+            self.held_out, self.eval_dataset = self.encoded(held_out, "eval_dataset", "dev")
             texts = {None: self.held_out}
         self.samples = {key: None if rows is None else rows.samples for key, rows in texts.items()}
 
-    def encoded(self, rows: Any, name: str) -> tuple[TokenRows | None, Any]:
-        """Return rows with their samples, and as tokens; None for rows that are tokens already."""
+    def encoded(self, rows: Any, name: str, split: Split | None = None) -> tuple[TokenRows | None, Any]:
+        """Return rows with their samples, and as tokens; None for rows that are tokens already.
+
+        The recipe's limit of a `split` holds for the trainer's own rows, not for those of `evaluate` and `predict`.
+        """
         args, d2e = self.args, self.args.d2e
         shown = not (args.disable_tqdm or args.process_index > 0)
-        if isinstance(rows, ReadSamples):  # rows of a recipe's file
-            split: Split = "training" if name == "train_dataset" else "dev"
+        if isinstance(rows, ReadSamples) and split is not None:  # rows of a recipe's file
             encoded = read_rows(args.recipe, split, self.loaded, progress=shown, read=rows)
             return encoded, encoded.dataset
         columns = getattr(rows, "column_names", None) if hasattr(rows, "__len__") else None  # a datasets.Dataset
@@ -144,7 +151,8 @@ class Inputs:
             if columns is not None:
                 check_token_rows(rows, name, columns, d2e, self.loaded.model.config.get_text_config().vocab_size)
             return None, rows
-        samples = samples_of(rows, name, loss="all" if args.assistant_only_loss else "last")
+        given = samples_of(rows, name, loss="all" if args.assistant_only_loss else "last")
+        samples = used_samples(given, args.recipe, split)
         if self.loaded.tokenizer is None:
             raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
         if name == "train_dataset" and not d2e.prefers and any(sample.rejected for sample in samples):
@@ -157,6 +165,7 @@ class Inputs:
         if self.refiner is not None and unrefined:
             samples = self._refined(samples, self.refiner)
         encoded = encode_rows(samples, self.loaded, args.recipe, name=name, progress=shown)
+        encoded.in_file = len(given)
         return encoded, encoded.dataset
 
     def _refined(self, samples: list[EventSample], refiner: Refiner) -> list[EventSample]:

@@ -24,6 +24,7 @@ from d2e_sft.train.evaluation import trackers_with_tables
 from d2e_sft.train.prepare import slow_precision
 from d2e_sft.train.rows import describe_rows, warn_without_contexts
 from d2e_sft.train.run_folder import ROWS_FILE, SKIPPED_FILE
+from d2e_sft.train.samples import of_both_subsets
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import say, warn
@@ -55,7 +56,9 @@ class RecordRun(TrainerCallback):
 
     def __init__(self, trainer: D2ETrainer, rows: Any, held_out: Any, probe: Any, *, derives: bool) -> None:
         self.trainer, self.derives = trainer, derives
-        self.probe = None if probe is None else samples_of(probe, "probe_dataset")
+        self.probe: list[EventSample] | None = None
+        if probe is not None:
+            self.probe = of_both_subsets(samples_of(probe, "probe_dataset"), "probe_dataset", trainer.recipe)
         self.left_out: list[str] = []
         self.written: dict[str, list[EventSample]] = {}
         if derives:

@@ -30,17 +30,25 @@ class ReadSamples:
 def read_split(recipe: Recipe, split: Split) -> ReadSamples:
     """Read and choose the samples of `data.train` or `data.dev`; errors are those of `read_samples`."""
     data, bad_rows = recipe.data, list[BadRow]()
-    file, limit = (data.train, data.max_samples) if split == "training" else (data.dev, data.max_dev_samples)
+    file = data.train if split == "training" else data.dev
     assert file is not None
     samples = read_samples(
         file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
     )
-    chosen = choose_samples(samples, limit, recipe.train.seed)
+    chosen = used_samples(samples, recipe, split)
     if split == "training":
         Balance.of(data.balance, ({"subset": sample.subset} for sample in chosen), file)
+    return ReadSamples(len(samples), chosen, bad_rows)
+
+
+def used_samples(samples: Sequence[EventSample], recipe: Recipe, split: Split | None) -> list[EventSample]:
+    """Return at most as many samples as the recipe takes of the split, without contexts if it leaves them out."""
+    data = recipe.data
+    limit = data.max_samples if split == "training" else data.max_dev_samples if split == "dev" else None
+    chosen = choose_samples(samples, limit, recipe.train.seed)
     if data.without_context:
         chosen = [sample.model_copy(update={"context": "", "refined_context": None}) for sample in chosen]
-    return ReadSamples(len(samples), chosen, bad_rows)
+    return chosen
 
 
 def read_all(recipe: Recipe) -> dict[str, Any]:
@@ -54,15 +62,13 @@ def read_all(recipe: Recipe) -> dict[str, Any]:
 
 def probe_samples(recipe: Recipe) -> list[EventSample]:
     """Return aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`."""
-    file, limit = str(recipe.data.probe), recipe.data.max_probe_samples
+    return of_both_subsets(read_samples(str(recipe.data.probe)), f"data.probe={recipe.data.probe}", recipe)
+
+
+def of_both_subsets(samples: Sequence[EventSample], name: str, recipe: Recipe) -> list[EventSample]:
+    """Return the aligned samples, then the conflict ones, at most half of `data.max_probe_samples` each."""
+    limit = recipe.data.max_probe_samples
     per_subset = None if limit is None else max(1, limit // len(PROBED))
-    return of_both_subsets(read_samples(file), f"data.probe={file}", per_subset, recipe.train.seed)
-
-
-def of_both_subsets(
-    samples: Sequence[EventSample], name: str, per_subset: int | None = None, seed: int = 0
-) -> list[EventSample]:
-    """Return the aligned samples, then the conflict ones, at most `per_subset` each, drawn with the seed."""
     by_subset = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
     for subset, of_subset in by_subset.items():
         if not of_subset:
@@ -71,6 +77,7 @@ def of_both_subsets(
                 f"{name}: no sample's subset is {subset!r}; its samples have {', '.join(subsets)}",
                 remedy="name a file with both, such as the test rows of `d2e data build --datasets habit`",
             )
+    seed = recipe.train.seed
     return [sample for of_subset in by_subset.values() for sample in choose_samples(of_subset, per_subset, seed)]
 
 

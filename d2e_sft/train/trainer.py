@@ -36,13 +36,13 @@ from d2e_sft.train.config import D2EConfig, check_names
 from d2e_sft.train.inputs import Inputs, Refiner, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.keeping import KeepingTrainer
 from d2e_sft.train.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
-from d2e_sft.train.prepare import adapter_config, keep_sums_in_float32, settle_recipe
+from d2e_sft.train.prepare import keep_sums_in_float32, settle_recipe
 from d2e_sft.train.probe import ReadingProbe
 from d2e_sft.train.progress import LossLines, StepActions
 from d2e_sft.train.record import RecordRun
 from d2e_sft.train.rows import check_pairs, with_column
 from d2e_sft.train.safeguards import NUMBER, ROWS, NumberedBatches, StepGuard
-from d2e_sft.train.samples import Balance, of_both_subsets
+from d2e_sft.train.samples import Balance
 from d2e_sft.util.distributed import broadcast_from_main, process_state, same_everywhere
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import bars_if_slow
@@ -74,7 +74,8 @@ class D2ETrainer(KeepingTrainer):
             the response form separately, `content`. `eval_dataset` may be a dict of several sets.
         probe_dataset: Such rows, or a file, with a column `subset` (`aligned` or `conflict`). See `ReadingProbe`.
         processing_class: The tokenizer; None takes the model's own.
-        peft_config: Configuration of an adapter that is trained instead of all weights.
+        peft_config: Configuration of an adapter that is trained instead of all weights; None takes the recipe's, if
+            any.
         refiner: Makes refined contexts for samples without one; None makes none.
         recipe: Recorded with the run; None takes that of the arguments, with the model and the rows.
         options: Further options of transformers' Trainer (`callbacks`, `optimizers`, …).
@@ -158,7 +159,7 @@ class D2ETrainer(KeepingTrainer):
         args.overwrite_output_dir = overwrite
         if recipe.train.compile_layers:
             check_compiler(state.device)
-        return cls(recipe.model.name, args, **samples, peft_config=adapter_config(recipe), recipe=recipe)
+        return cls(recipe.model.name, args, **samples, recipe=recipe)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Like transformers', in a folder without a run unless it is resumed; a finished run is only loaded.
@@ -382,6 +383,6 @@ class D2ETrainer(KeepingTrainer):
         if self.inputs.training is not None:
             self.guard.sample_names = [f"{sample.id} of {sample.dataset}" for sample in self.inputs.training.samples]
         if record.probe is not None:
-            probe = ReadingProbe(self, of_both_subsets(record.probe, "probe_dataset"))
+            probe = ReadingProbe(self, record.probe)
             self.add_callback(probe)
             self.measures.append(probe.measure)

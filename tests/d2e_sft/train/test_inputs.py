@@ -14,18 +14,24 @@ from transformers import modeling_utils
 
 from d2e_sft import D2EConfig, D2ETrainer
 from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
+from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.storage.folder import BUILTIN, base_of_adapter
 from d2e_sft.model.storage.seal import read_seal
 from d2e_sft.train.inputs import refined_by_rule
 from d2e_sft.train.prepare import adapter_config, wrapped_in_adapter
 from d2e_sft.train.run import train_recipe
+from d2e_sft.train.samples import PROBED
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.train.test_messages import ROWS, SHORT
 from tests.factories import log_history, write_recipe
 from tests.hub_server import HubServer, hub  # noqa: F401
 from tests.naive import assert_equal_to_naive
-from tests.tiny import make_samples, save_tiny_model, tiny_model, with_lora
+from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_model, with_lora
+
+
+def values(run: Path, name: str) -> list[float]:
+    return [entry[name] for entry in log_history(run) if name in entry]
 
 
 def losses(run: Path) -> list[tuple[float, float, float]]:
@@ -63,6 +69,32 @@ def test_a_recipe_and_the_call_from_python_are_the_same_run(world: Path, tmp_pat
     assert again.d2e.alpha == 0.3
     ids = torch.arange(5, 20)[None]
     assert load_model(str(tmp_path / "python")).model(ids).logits.isfinite().all()
+
+
+def test_a_recipes_adapter_and_choice_of_rows_hold_for_rows_from_python(world: Path, tmp_path: Path) -> None:
+    chosen = ("data.max_samples=3", "data.without_context=true", "data.max_dev_samples=2", "data.max_probe_samples=2")
+    of_files = (*chosen, f"data.dev={world}/train.jsonl", f"data.probe={tmp_path}/probe.jsonl")
+    probe = [make_sample(i, id=f"{i}{subset}", subset=subset) for i in range(4) for subset in PROBED]
+    write_samples(probe, tmp_path / "probe.jsonl")
+    file = write_recipe(world, tmp_path / "recipe", *of_files, "d2e.objective=sft", "model.lora={r: 4}")
+    train_recipe(load_recipe(file))
+    trainer = D2ETrainer(
+        str(world / "model"),
+        D2EConfig.from_recipe(file, [f"train.output_dir={tmp_path}/python"]),
+        train_dataset=[sample.model_dump() for sample in make_samples(8)],
+        eval_dataset=make_samples(8),
+        probe_dataset=probe,
+    )
+    trainer.train()
+    trainer.save_model()
+    train_recipe(load_recipe(tmp_path / "python" / "recipe.yaml", [f"train.output_dir={tmp_path}/again"]))
+    expected = load_file(tmp_path / "recipe" / "adapter_model.safetensors")
+    for run in ("python", "again"):
+        found = load_file(tmp_path / run / "adapter_model.safetensors")
+        assert all(torch.equal(found[name], weights) for name, weights in expected.items())
+        for value in ("eval_loss", "eval_em", "eval_habit_gap", "eval_n"):
+            assert values(tmp_path / run, value) == values(tmp_path / "recipe", value)
+    assert len(trainer.predict(make_samples(5)).predictions) == 5, "only the trainer's own rows are limited"
 
 
 def test_five_lines_on_rows_of_three_columns(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
