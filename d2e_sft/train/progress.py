@@ -40,7 +40,7 @@ class StepActions(TrainerCallback):
         self.trainer.laps.enter("elsewhere")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
+        state.compute_steps(args, state.max_steps)
         if state.is_world_process_zero:
             chosen = self.trainer.recipe.d2e.objective
             alternatives = ", ".join(name for name in OBJECTIVES if name != chosen)

@@ -210,6 +210,9 @@ class D2ETrainer(KeepingTrainer):
         self.laps.enter("elsewhere")
         return batches, tokens
 
+    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+        """Count nothing: `get_batch_samples` has counted, and a packed row has fewer tokens than its views."""
+
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Forward and backward of a micro-batch, or of all micro-batches of a step; explains full memory."""
         self.laps.enter("model")

@@ -113,6 +113,18 @@ def test_five_lines_on_rows_of_three_columns(world: Path, tmp_path: Path, capsys
     }
 
 
+def test_shares_of_all_steps_are_when_to_log_evaluate_and_save(world: Path, tmp_path: Path) -> None:
+    shares = {"logging_steps": 0.5, "eval_steps": 0.5, "save_steps": 0.75, "logging_first_step": False}
+    args = D2EConfig(str(tmp_path), sample_predictions=0, **{**SHORT, "max_steps": 4, **shares})
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS, eval_dataset=ROWS[:2])
+    trainer.train()
+    steps = {
+        name: [entry["step"] for entry in trainer.state.log_history if name in entry] for name in ("loss", "eval_loss")
+    }
+    assert steps == {"loss": [2, 3, 4], "eval_loss": [2, 4]}, "a checkpoint logs, too"
+    assert {folder.name for folder in tmp_path.glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-4"}
+
+
 @pytest.mark.parametrize(
     "given", [{}, {"eval_strategy": "epoch"}, {"eval_strategy": "epoch", "save_strategy": "epoch"}]
 )

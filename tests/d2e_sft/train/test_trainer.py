@@ -117,7 +117,8 @@ def test_ligers_kernels_come_before_packed_rows_are_asked_for_and_leave_the_loss
 
 def test_a_log_has_the_terms_of_the_loss_over_its_window_and_where_the_time_went(tmp_path: Path) -> None:
     config = D2ESection(kl_weight=0.5)
-    trainer = _trainer(tmp_path, config, micro=2, accumulation=2, num_train_epochs=2, logging_steps=3)
+    counted = {"logging_steps": 3, "include_num_input_tokens_seen": "all"}
+    trainer = _trainer(tmp_path, config, micro=2, accumulation=2, num_train_epochs=2, **counted)
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert [entry["step"] for entry in logs] == [3, 4], "the last, shorter window is logged too"
@@ -134,6 +135,8 @@ def test_a_log_has_the_terms_of_the_loss_over_its_window_and_where_the_time_went
         assert entry["tokens_per_second"] > 0
     # Five of the eight samples have a refined view of their own; two epochs, logged after 12 samples and after 4.
     assert 12 * logs[0]["kl_rows"] + 4 * logs[1]["kl_rows"] == pytest.approx(2 * 5)
+    tokens = sum(len(row[view]) + len(row["answer"]) - 1 for row in trainer.train_dataset for view in config.views)
+    assert logs[1]["num_input_tokens_seen"] == 2 * tokens, "each view counts whole, and once"
 
 
 def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
