@@ -159,19 +159,20 @@ class EvaluatingTrainer(Trainer):
         return self._loader(test_dataset, "test_dataset")
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Like transformers'; without held-out rows it evaluates the probe only.
+        """Like transformers'; the probe is evaluated once, also without held-out rows or with several sets of them.
 
         Raises UserError, during training, if `metric_for_best_model` is not among the values.
         """
         if self._began is not None:  # one of several held-out sets
             return super().evaluate(*args, **options)
+        probes = self.measures and not args and not options.get("eval_dataset")
         with self.timed_evaluation():
-            if self.eval_dataset is None and self.measures and not args and not options.get("eval_dataset"):
-                metrics = {f"eval_{name}": value for name, value in self._measured().items()}
-                self.log(metrics)
-                self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-            else:
-                metrics = super().evaluate(*args, **options)
+            metrics = {} if probes and self.eval_dataset is None else super().evaluate(*args, **options)
+            if probes and (self.eval_dataset is None or isinstance(self.eval_dataset, dict)):
+                probed = {f"eval_{name}": value for name, value in self._measured().items()}
+                self.log(probed)
+                self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, probed)
+                metrics |= probed
         metric = self.args.metric_for_best_model
         if self.is_in_train and metric is not None and f"eval_{metric.removeprefix('eval_')}" not in metrics:
             known = [name.removeprefix("eval_") for name, value in metrics.items() if isinstance(value, int | float)]

@@ -112,6 +112,23 @@ def test_from_python_the_same_values_are_logged_and_the_rows_kept(world: Path, t
     assert kept.train.eval_steps == 2
 
 
+def test_with_several_held_out_sets_it_is_measured_once_an_evaluation(world: Path, tmp_path: Path) -> None:
+    given = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 2, "eval_steps": 1}
+    given |= {"bf16": False, "disable_tqdm": True, "max_length": 1000, "sample_predictions": 0}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "habit_gap", "early_stopping_patience": 5}
+    trainer = D2ETrainer(
+        str(world / "model"),
+        D2EConfig(str(tmp_path), **given, **best),
+        train_dataset=make_samples(4),
+        eval_dataset={"near": make_samples(2), "far": make_samples(3)},
+        probe_dataset=probed(),
+    )
+    trainer.train()
+    assert [entry["step"] for entry in history(tmp_path)] == [0, 1, 2]
+    assert [entry["step"] for entry in trainer.state.log_history if "eval_near_loss" in entry] == [1, 2]
+    assert trainer.state.best_metric == min(entry["eval_habit_gap"] for entry in history(tmp_path)[1:])
+
+
 def test_from_python_it_needs_no_strategy(world: Path, tmp_path: Path) -> None:
     config = D2EConfig(str(tmp_path / "run"), max_steps=1, bf16=False, disable_tqdm=True, max_length=1000)
     rows = [sample.model_dump() for sample in make_samples(4)]
