@@ -78,13 +78,18 @@ def loads_whole_steps(recipe: Recipe) -> bool:
     return train.micro_batch_tokens is not None or train.rows_per_context > 1 or recipe.data.balance is not None
 
 
-def count_steps(recipe: Recipe, samples: int, processes: int) -> Steps:
-    """Optimiser steps of a run over `samples` rows; a step that is loaded at once counts as one micro-batch."""
+def count_steps(recipe: Recipe, samples: int, processes: int, *, drop_last: bool = False) -> Steps:
+    """Optimiser steps of a run over `samples` rows; a step that is loaded at once counts as one micro-batch.
+
+    `drop_last` leaves out the rows of an epoch that do not fill a micro-batch on each process.
+    """
     train = recipe.train
     accumulation, micro_batch = accumulation_steps(recipe, processes), shared_micro_batch(train, processes)
     at_once = train.batch_size // processes if loads_whole_steps(recipe) else micro_batch
+    if drop_last:
+        samples -= samples % (at_once * processes)
     micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
-    per_epoch = math.ceil(micro_batches / accumulation)
+    per_epoch = max(1, math.ceil(micro_batches / accumulation))
     total = train.max_steps if train.max_steps > 0 else math.ceil(train.num_train_epochs * per_epoch)
     warmup = int(train.warmup_steps) if train.warmup_steps >= 1 else math.ceil(total * train.warmup_steps)
     return Steps(samples, processes, micro_batch, accumulation, micro_batches, per_epoch, total, warmup)

@@ -59,7 +59,10 @@ _UNSUPPORTED = {
     "torch_compile": "it compiles the whole model and with it the packing; set compile_layers=True",
     "batch_eval_metrics": "compute_metrics gets the answers of all rows at once",
     "include_for_metrics": "compute_metrics gets answers and references in the order of the rows",
+    "auto_find_batch_size": "it would change the samples of a step; lower per_device_train_batch_size, which does not",
 }
+_BY_LENGTH = ("group_by_length", "batch_rebalance")
+_DRAWS = ("balance", "micro_batch_tokens", "rows_per_context")  # our own loader draws the rows
 # Arguments that follow from recipe keys, or that do not change what is trained.
 _NOT_RECORDED = {
     *("gradient_accumulation_steps", "save_strategy", "eval_strategy", "run_name", "activation_checkpointing"),
@@ -373,6 +376,10 @@ class D2EConfig(_Keys):
         for name, reason in _UNSUPPORTED.items():
             if getattr(self, name):
                 raise UserError(f"D2EConfig: {name}={getattr(self, name)} is not supported: {reason}", FROM_TRL)
+        order, drawing = self.train_sampling_strategy, [name for name in _DRAWS if (getattr(self, name) or 1) != 1]
+        if order in _BY_LENGTH or (order == "sequential" and drawing):
+            reason = "views are packed without padding" if order in _BY_LENGTH else f"{drawing[0]} draws the rows"
+            raise UserError(f"D2EConfig: train_sampling_strategy={order} is not supported: {reason}", FROM_TRL)
         if self.completion_only_loss is False:
             refused = "D2EConfig: completion_only_loss=False is not supported: the loss is on the answer only"
             raise UserError(refused, FROM_TRL)

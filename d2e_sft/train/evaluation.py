@@ -121,7 +121,10 @@ class EvaluatingTrainer(Trainer):
             )
         if args.evaluates_by_default and inputs.training is not None and not nothing:
             args.eval_strategy = IntervalStrategy.STEPS
-            args.eval_steps = count_steps(self.recipe, len(inputs.train_dataset), args.world_size).per_epoch
+            steps = count_steps(
+                self.recipe, len(inputs.train_dataset), args.world_size, drop_last=args.dataloader_drop_last
+            )
+            args.eval_steps = steps.per_epoch
             if args.load_best_model_at_end:  # what is best must be saved
                 args.save_strategy, args.save_steps = SaveStrategy.STEPS, args.eval_steps
         strategy = IntervalStrategy(args.eval_strategy)

@@ -78,11 +78,17 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
     expect_of_transformers("model", model, "config")
     if peft_config is None and not hasattr(model, "peft_config"):
         peft_config = adapter_config(args.recipe)
+    adapter = peft_config or getattr(model, "peft_config", {}).get("default")
+    kind, example = type(adapter).__name__, 'peft_config=LoraConfig(r=8, target_modules="all-linear")'
+    if getattr(adapter, "is_prompt_learning", False):
+        raise UserError(
+            f"peft_config: {kind} is not supported: it adds learnt tokens to prompts, which the views of a row share",
+            remedy=f"give {example}",
+        )
     if peft_config is None:
         return LoadedModel(model, tokenizer)
     if not hasattr(peft_config, "peft_type"):
-        kind, example = type(peft_config).__name__, 'LoraConfig(r=8, target_modules="all-linear")'
-        raise UserError(f"peft_config: got a {kind}; expected one of peft", f"give peft_config={example}")
+        raise UserError(f"peft_config: got a {kind}; expected one of peft", f"give {example}")
     if hasattr(model, "peft_config"):
         raise UserError(
             "peft_config: the model has an adapter already",

@@ -76,20 +76,31 @@ class Draws:
 class TokenBudgetSteps(Sampler[list[list[int]]]):
     """Yields this process's micro-batches of each optimiser step, as row indices; equally many on each process.
 
-    A step's samples depend neither on budget (in tokens or rows, as `costs` counts) nor processes.
+    A step's samples depend neither on budget (in tokens or rows, as `costs` counts) nor processes. `drop_last` leaves
+    out an epoch's last step if it is not whole.
     """
 
-    def __init__(self, costs: TokenCosts, draws: Draws, budget: int, *, rank: int = 0, processes: int = 1) -> None:
+    def __init__(
+        self,
+        costs: TokenCosts,
+        draws: Draws,
+        budget: int,
+        *,
+        rank: int = 0,
+        processes: int = 1,
+        drop_last: bool = False,
+    ) -> None:
         self.costs, self.draws, self.budget = costs, draws, budget
-        self.rank, self.processes = rank, processes
+        self.rank, self.processes, self.drop_last = rank, processes, drop_last
         self.epoch = 0
 
     def __len__(self) -> int:
-        return math.ceil(len(self.costs.tokens) / self.draws.step_size)
+        steps = len(self.costs.tokens) / self.draws.step_size
+        return math.floor(steps) if self.drop_last else math.ceil(steps)
 
     def __iter__(self) -> Iterator[list[list[int]]]:
         order, size = self.draws.order(self.costs, self.epoch), self.draws.step_size
-        for start in range(0, len(order), size):
+        for start in range(0, len(self) * size, size):
             parts = cut_by_tokens(order[start : start + size], self.costs, self.budget, self.processes)
             yield parts[self.rank :: self.processes]
 
@@ -133,7 +144,8 @@ def step_loader(trainer: D2ETrainer) -> tuple[DataLoader[Any], TokenBudgetSteps]
     rank, processes = accelerator.process_index, accelerator.num_processes
     balance = Balance.of(trainer.recipe.data.balance, trainer.train_dataset)
     draws = Draws(args.per_device_train_batch_size * processes, args.data_seed, train.rows_per_context, balance)
-    steps = TokenBudgetSteps(costs, draws, budget, rank=rank, processes=processes)
+    drop_last = args.dataloader_drop_last
+    steps = TokenBudgetSteps(costs, draws, budget, rank=rank, processes=processes, drop_last=drop_last)
     loader = DataLoader(
         MicroBatchRows(trainer.train_dataset),
         batch_sampler=steps,

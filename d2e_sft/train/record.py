@@ -109,7 +109,8 @@ class RecordRun(TrainerCallback):
         recipe.data.train = str(self._file(rows, ROWS_FILE.format("train"), inputs.training))
         recipe.data.dev = self._file(held_out, ROWS_FILE.format("dev"), inputs.held_out)
         recipe.data.probe = self._file(probe, ROWS_FILE.format("probe"), self.probe)
-        per_epoch = count_steps(recipe, len(inputs.train_dataset), args.world_size).per_epoch
+        drop_last = args.dataloader_drop_last
+        per_epoch = count_steps(recipe, len(inputs.train_dataset), args.world_size, drop_last=drop_last).per_epoch
 
         def every(kind: str) -> int | None:
             steps = {"epoch": per_epoch, "steps": getattr(args, f"{kind}_steps")}
@@ -194,5 +195,6 @@ class RecordRun(TrainerCallback):
         say("\n".join([*lines, self.trainer.layout.describe()]))
         if warning := slow_precision(recipe):
             warn(warning)
-        for note in notes_on_steps(recipe, count_steps(recipe, samples, processes)):
+        drop_last = self.trainer.args.dataloader_drop_last
+        for note in notes_on_steps(recipe, count_steps(recipe, samples, processes, drop_last=drop_last)):
             warn(note)

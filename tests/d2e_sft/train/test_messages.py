@@ -12,7 +12,7 @@ import pandas
 import pytest
 import torch
 from accelerate.parallelism_config import ParallelismConfig
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PrefixTuningConfig, get_peft_model
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 
@@ -78,6 +78,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "prefer_form": "sigmoid", "objective": shares_of, "neftune_noise_alpha": 5, "label_smoothing_factor": 0.1,
     "torch_compile": True, "use_liger_kernel": True, "alpha": -1.0, "max_length": -1, "overlong": "cut",
     "decoding_alpha": -3, "per_device_train_batch_size": 0, "batch_size": "8",
+    "auto_find_batch_size": True, "train_sampling_strategy": "group_by_length",
     "save_total_limit": 0, "balance": 1.0, "parallelism_config": ParallelismConfig(cp_size=2),
 }  # fmt: skip
 OF_CONFIG = {
@@ -90,13 +91,17 @@ OF_CONFIG = {
     "a batch that accumulation contradicts": {"batch_size": 10, "gradient_accumulation_steps": 4},
     "the usual batch that accumulation contradicts": {"batch_size": 64, "gradient_accumulation_steps": 4},
     "tokens beside accumulation": {"micro_batch_tokens": 300, "gradient_accumulation_steps": 2},
+    "rows in order, which are drawn": {"train_sampling_strategy": "sequential", "rows_per_context": 2},
 }
+PREFIX = PrefixTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM")
 OF_TRAINER: Mapping[str, dict[str, Any]] = {
     "tokenizer of older versions": {"given": {"tokenizer": "x"}},
     "calbacks": {"given": {"calbacks": []}},
     "compute_loss_func": {"given": {"compute_loss_func": print}},
     "model_init": {"given": {"model_init": tiny_model}},
     "an adapter by name": {"given": {"peft_config": "lora"}},
+    "an adapter of prompts": {"given": {"peft_config": PREFIX}},
+    "a model with an adapter of prompts": {"model": get_peft_model(tiny_model(), PREFIX)},
     "a tokenizer by name": {"given": {"processing_class": "gpt2"}},
     "an answer that is a number": {"rows": [{**GOOD, "answer": 3}]},
     "a row of tokens without a view": {"rows": [GOOD, {"original": [1], "answer": [2]}]},

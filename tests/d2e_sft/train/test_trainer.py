@@ -16,6 +16,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding import generate_debiased
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.forward import may_leave_parameters_out
+from d2e_sft.train.checks import count_steps
 from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from tests.chat_templates import CONVERSATION, template, template_tokenizer
@@ -137,6 +138,23 @@ def test_a_log_has_the_terms_of_the_loss_over_its_window_and_where_the_time_went
     assert 12 * logs[0]["kl_rows"] + 4 * logs[1]["kl_rows"] == pytest.approx(2 * 5)
     tokens = sum(len(row[view]) + len(row["answer"]) - 1 for row in trainer.train_dataset for view in config.views)
     assert logs[1]["num_input_tokens_seen"] == 2 * tokens, "each view counts whole, and once"
+
+
+@pytest.mark.parametrize("drawn", [{}, {"micro_batch_tokens": 400}])
+def test_the_rows_that_fill_no_step_are_left_out_on_request(tmp_path: Path, drawn: dict[str, int]) -> None:
+    options = {"num_train_epochs": 2, "dataloader_drop_last": True, **drawn}
+    trainer = _trainer(tmp_path, D2ESection(objective="sft"), micro=3, **options)
+    taken: list[list[int]] = []
+    step = trainer.training_step
+    trainer.training_step = lambda model, inputs, *rest: (
+        taken.append(  # type: ignore[method-assign]
+            [int(i) for part in inputs.get("micro_batches", [inputs]) for i in part["rows"]]
+        )
+        or step(model, inputs, *rest)
+    )
+    trainer.train()
+    assert [len({*rows}) for rows in taken] == [3, 3, 3, 3], "of eight rows an epoch leaves two out"
+    assert count_steps(trainer.recipe, 8, 1, drop_last=True).total == trainer.state.max_steps == 4
 
 
 def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
