@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from d2e_sft.config.decoding import DecodingConfig, describe, given_decoder
 from d2e_sft.config.recipe import EvalSection, ModelSection, Recipe, recipe_of, warn_if_trained_on_texts
 from d2e_sft.data.chat_template import ChatEncoder, FormatPrompt, Messages
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.prompts import OWN, load_prompt_set
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
 from d2e_sft.util.errors import UserError, did_you_mean, path_error
 from d2e_sft.util.files import surrogate_problem
@@ -143,7 +143,8 @@ def open_session(
 
     Args:
         alpha: As for `d2e eval`; 0.5 for a model without a run.
-        wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run.
+        wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run, or
+            for one that was trained on conversations the wording that these share.
         system: Replaces the prompt set's system message.
         dtype: The weights' data type; `auto` is bfloat16 if this machine computes it fast.
     """
@@ -164,20 +165,24 @@ def open_session(
 def _wording(
     model: str, recipe: Recipe | None, wording: str | None, prompt_set: str | None, system: str | None
 ) -> FormatPrompt:
-    from d2e_sft.data.data_record import trained_wording
+    from d2e_sft.data.data_record import chat_wording_of, trained_wording, wording_of
 
+    own = PLAIN.model_copy(update={"system": system or ""})
     if (wording or ("none" if recipe is None else "qa")) == "none":
         if prompt_set is not None:
             raise UserError(
                 f"--prompt-set {prompt_set}: has no effect on questions that are sent as they are",
                 remedy="drop it, or add --wording qa",
             )
-        return PLAIN.model_copy(update={"system": system or ""})
+        return own
+    if wording is None and prompt_set is None and wording_of(model) == [OWN]:
+        asked = chat_wording_of(model) or own
+        return asked if system is None else asked.model_copy(update={"system": system})
     recipe_set = "default" if recipe is None else recipe.data.prompt_set
     prompts = load_prompt_set(prompt_set or trained_wording(model, recipe_set))
     if "qa" not in prompts.zero_shot:
         if wording is None:
-            return PLAIN.model_copy(update={"system": system or ""})
+            return own
         raise UserError(f"--wording qa: prompt set {prompts.name!r} has no prompt for qa", "use --wording none")
     prompt = prompts.zero_shot["qa"]
     return prompt if system is None else prompt.model_copy(update={"system": system})
