@@ -79,6 +79,17 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
     return samples
 
 
+def refuse_repeated_ids(samples: Iterable[EventSample], name: str) -> None:
+    """Raise UserError if two samples have the same id: a file of them could not be read again."""
+    first_row: dict[tuple[str, str, str], int] = {}
+    for number, sample in enumerate(samples):
+        if (first := first_row.setdefault((sample.dataset, sample.split, sample.id), number)) != number:
+            raise UserError(
+                f"{name}, row {number}: id: got {sample.id!r}, which row {first} has too; expected a unique id",
+                remedy="make them unique, or leave the column `id` out, and the rows are numbered",
+            )
+
+
 def is_row(rows: Any) -> bool:
     """Whether the dict is a row, or has a list for each column, instead of several sets of rows."""
     if not isinstance(rows, Mapping) or not any(name in rows for name in _ASKED):

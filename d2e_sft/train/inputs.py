@@ -14,7 +14,7 @@ from transformers import set_seed
 from d2e_sft.config.d2e import D2ESection
 from d2e_sft.data.data_record import column_of
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.rows import is_row, plain, samples_of
+from d2e_sft.data.rows import is_row, plain, refuse_repeated_ids, samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.forward import expect_of_transformers
@@ -158,6 +158,8 @@ class Inputs:
                 check_token_rows(rows, name, columns, d2e, self.loaded.model.config.get_text_config().vocab_size)
             return None, rows
         given = samples_of(rows, name, loss="all" if args.assistant_only_loss else "last")
+        if split is not None:  # the run keeps them in a file
+            refuse_repeated_ids(given, name)
         samples = used_samples(given, args.recipe, split)
         if self.loaded.tokenizer is None:
             raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")

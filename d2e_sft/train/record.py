@@ -16,7 +16,7 @@ from d2e_sft.config.sections import LoraSection
 from d2e_sft.data.built import taggers, tags_of_another
 from d2e_sft.data.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.data.prompts import chat_wording, load_prompt_set
-from d2e_sft.data.rows import samples_of
+from d2e_sft.data.rows import refuse_repeated_ids, samples_of
 from d2e_sft.data.sample import EventSample, write_bad_rows, write_samples
 from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.checks import count_processes, count_steps, loads_whole_steps, notes_on_steps, shared_micro_batch
@@ -58,7 +58,9 @@ class RecordRun(TrainerCallback):
         self.trainer, self.derives = trainer, derives
         self.probe: list[EventSample] | None = None
         if probe is not None:
-            self.probe = of_both_subsets(samples_of(probe, "probe_dataset"), "probe_dataset", trainer.recipe)
+            samples = samples_of(probe, "probe_dataset")
+            refuse_repeated_ids(samples, "probe_dataset")
+            self.probe = of_both_subsets(samples, "probe_dataset", trainer.recipe)
         self.left_out: list[str] = []
         self.written: dict[str, list[EventSample]] = {}
         if derives:

@@ -111,6 +111,8 @@ OF_TRAINER: Mapping[str, dict[str, Any]] = {
     "rows of texts": {"rows": [{"text": "Why?\n### Response: So."}]},
     "a data frame": {"rows": pandas.DataFrame(ROWS)},
     "pairs without a prompt": {"rows": [{"chosen": "a", "rejected": "b"}]},
+    "rows with the same id": {"rows": [{**row, "id": "same"} for row in ROWS]},
+    "a probe with the same id": {"given": {"probe_dataset": [{**row, "id": "same"} for row in ROWS]}},
     "rows too long": {"max_length": 30},
     "prefer without pairs": {"objective": "prefer"},
     "balance without subsets": {"balance": 0.5},
