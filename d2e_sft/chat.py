@@ -143,8 +143,8 @@ def open_session(
 
     Args:
         alpha: As for `d2e eval`; 0.5 for a model without a run.
-        wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run, or
-            for one that was trained on conversations the wording that these share.
+        wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run,
+            unless it was trained on conversations, whose words are their own.
         system: Replaces the prompt set's system message.
         dtype: The weights' data type; `auto` is bfloat16 if this machine computes it fast.
     """
@@ -165,7 +165,7 @@ def open_session(
 def _wording(
     model: str, recipe: Recipe | None, wording: str | None, prompt_set: str | None, system: str | None
 ) -> FormatPrompt:
-    from d2e_sft.data.data_record import chat_wording_of, trained_wording, wording_of
+    from d2e_sft.data.data_record import trained_wording, wording_of
 
     own = PLAIN.model_copy(update={"system": system or ""})
     if (wording or ("none" if recipe is None else "qa")) == "none":
@@ -176,8 +176,7 @@ def _wording(
             )
         return own
     if wording is None and prompt_set is None and wording_of(model) == [OWN]:
-        asked = chat_wording_of(model) or own
-        return asked if system is None else asked.model_copy(update={"system": system})
+        return own
     recipe_set = "default" if recipe is None else recipe.data.prompt_set
     prompts = load_prompt_set(prompt_set or trained_wording(model, recipe_set))
     if "qa" not in prompts.zero_shot:

@@ -15,7 +15,6 @@ from d2e_sft.config.functions import code_of
 from d2e_sft.config.objectives import function_name, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.built import warn_if_changed
-from d2e_sft.data.chat_template import FormatPrompt
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
 from d2e_sft.data.rows import file_of, plain
 from d2e_sft.util.errors import UserError
@@ -67,7 +66,6 @@ class DataRecord(BaseModel):
     processes: int
     versions: dict[str, str]
     wording: str | None = None
-    chat: FormatPrompt | None = None  # the wording that all conversations share
     objective_sha256: str | None = None  # the file of a user's own objective
 
 
@@ -131,14 +129,9 @@ def data_file_of(folder: Path) -> Path:
 
 def wording_of(model: str) -> list[str]:
     """Name the prompt sets that worded a run's rows; none if it did not record them, or the model is no run."""
-    record = _record_of(model)
-    return record.wording.split(", ") if record is not None and record.wording else []
-
-
-def chat_wording_of(model: str) -> FormatPrompt | None:
-    """Return the wording that a run's conversations share; None if there is none, or the model is no run."""
-    record = _record_of(model)
-    return None if record is None else record.chat
+    file = data_file_of(Path(model))
+    recorded = _load(file.parent).wording if file.is_file() else None
+    return recorded.split(", ") if recorded else []
 
 
 def trained_wording(model: str, named: str) -> str:
@@ -166,11 +159,6 @@ def refuse_other_source(recipe: Recipe, run: Path) -> None:
             "\n  ".join([f"{run}: was started with other data", *changed]),
             remedy="resume with the original data, or train into another train.output_dir",
         )
-
-
-def _record_of(model: str) -> DataRecord | None:
-    file = data_file_of(Path(model))
-    return _load(file.parent) if file.is_file() else None
 
 
 def _load(run: Path) -> DataRecord:

@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from d2e_sft.config.recipe import View
 from d2e_sft.data.chat_template import CUE, CUED, Continuation, Form, FormatPrompt, fill
-from d2e_sft.data.conversation import Conversation
 from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import load_yaml
@@ -181,31 +180,6 @@ def _answer(sample: EventSample) -> str:
         return sample.answers[0]
     chosen = [i for i, option in enumerate(sample.options) if option in sample.answers]
     return MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
-
-
-def chat_wording(samples: Iterable[EventSample]) -> FormatPrompt | None:
-    """Return how all conversations with a context word it and the question; None if they differ, or none has one."""
-    found = {
-        _as_prompt(sample.conversation, sample.conversation.context_turn, sample.question)
-        for sample in samples
-        if sample.conversation is not None and sample.conversation.context_turn is not None
-    }
-    return found.pop() if len(found) == 1 else None
-
-
-def _as_prompt(chat: Conversation, number: int, question: str) -> FormatPrompt | None:
-    """Return the wording of the turn with the context, if that is a user turn in which a question has a place."""
-    first, turn = chat.turns[0], chat.turns[number]
-    before, after = turn.content[: chat.context_at], turn.content[chat.context_at :]
-    user = before + "{context_block}" + after
-    if user.count(question) == 1:
-        user = user.replace(question, "{question}")
-    elif after.strip():  # what follows the context is the question, or an earlier one
-        user = before + "{context_block}" + after[: len(after) - len(after.lstrip())] + "{question}"
-    if turn.role != "user" or "{question}" not in user:
-        return None
-    system = first.content if first.role == "system" else ""
-    return FormatPrompt(system=system, context=chat.context_block, user=user, response="{answer}")
 
 
 def candidate_responses(wording: PromptSet, sample: EventSample) -> list[str]:

@@ -15,7 +15,7 @@ from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.config.sections import LoraSection
 from d2e_sft.data.built import taggers, tags_of_another
 from d2e_sft.data.data_record import DATA_FILE, TOKENS, record_data
-from d2e_sft.data.prompts import chat_wording, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import refuse_repeated_ids, samples_of
 from d2e_sft.data.sample import EventSample, write_bad_rows, write_samples
 from d2e_sft.model.storage.seal import renew_seal
@@ -86,7 +86,6 @@ class RecordRun(TrainerCallback):
         data = record_data(recipe, len(inputs.train_dataset), digest, processes=args.world_size)
         if inputs.training is not None:
             data.wording = load_prompt_set(recipe.data.prompt_set).names_for(inputs.training.samples)
-            data.chat = chat_wording(inputs.training.samples)
         write_whole(run / DATA_FILE, data.model_dump_json(indent=2) + "\n")
         recipe.save(run)  # last: a folder with a recipe is a run that can be resumed
         renew_seal(run, RECIPE_FILE)  # the seal of a model that an earlier call saved here

@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from d2e_sft import D2EConfig, D2ETrainer
 from d2e_sft.chat import PLAIN, ChatSession, open_session, talk
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder, FormatPrompt
 from d2e_sft.data.data_record import trained_wording
-from d2e_sft.data.prompts import OWN, chat_wording, load_prompt_set
-from d2e_sft.data.rows import samples_of
+from d2e_sft.data.prompts import OWN, load_prompt_set
 from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.util.errors import UserError
@@ -104,49 +101,12 @@ def test_a_run_is_asked_and_decoded_as_its_recipe_says(tmp_path: Path) -> None:
     assert str(conversation.loaded.model.dtype) == "torch.bfloat16"
 
 
-def chat(number: int, text: str, *earlier: dict[str, str], system: str = "") -> dict[str, Any]:
-    """A row whose user turn quotes its column `context`."""
-    context, question = f"Shop {number} opens at {number}.", f"When does {number} open?"
-    first = [{"role": "system", "content": system}] if system else []
-    asked = {"role": "user", "content": text.format(context=context, question=question)}
-    answer = {"role": "assistant", "content": f"At {number}."}
-    return {"context": context, "messages": [*first, asked, *earlier, answer]}
-
-
-NEXT = ({"role": "assistant", "content": "At nine."}, {"role": "user", "content": "And when does it close?"})
-SHAPES = {
-    "spans": [chat(n, "<context>{context}</context>\n{question}") | {"context": ""} for n in (1, 2)],
-    "before": [chat(n, "Context: {context}\n\n{question}", system="Be brief {now}.") for n in (1, 2)],
-    "after": [chat(n, "{question}\n{context}") for n in (1, 2)],
-    "unquoted": [chat(n, "{question}") for n in (1, 2)],
-}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_run_of_conversations_is_asked_in_the_wording_that_they_share(shape: str, tmp_path: Path) -> None:
-    args = D2EConfig(tmp_path / "run", objective="sft", max_steps=1, disable_tqdm=True, log_level="error")
-    trainer = D2ETrainer(str(save_tiny_model(tmp_path / "model")), args, train_dataset=SHAPES[shape])
-    trainer.train()
-    trainer.save_model()
-    conversation = open_session(str(tmp_path / "run"))
-    [sample] = samples_of(SHAPES[shape][:1], "rows")
-    for view, context in (("original", sample.context), ("imagined", "")):
-        expected = load_prompt_set("default").messages(sample, view)  # type: ignore[arg-type]
-        assert conversation.messages("When does 1 open?", context=context) == expected
-    assert open_session(str(tmp_path / "run"), system="Mine.").wording.system == "Mine."
-    assert open_session(str(tmp_path / "run"), wording="qa").wording == QA
-
-
-def test_conversations_that_differ_in_their_wording_have_none_to_share(tmp_path: Path) -> None:
-    followed = samples_of([chat(1, "Context: {context}\n{question}", *NEXT)], "rows")
-    shared = chat_wording(followed)
-    assert shared is not None
-    assert shared.user == "Context: {context_block}\n{question}"
-    assert chat_wording([*followed, *samples_of(SHAPES["spans"], "rows")]) is None
-    assert chat_wording(samples_of([chat(1, "Hi", system="Know: {context}") | {"context": "Know:"}], "rows")) is None
+def test_a_run_of_conversations_is_asked_in_your_own_words(tmp_path: Path) -> None:
     run = make_run(tmp_path, "llama")
     write_data_record(run, OWN)
     assert open_session(str(run)).wording == PLAIN
+    assert open_session(str(run), system="Mine.").wording.system == "Mine."
+    assert open_session(str(run), wording="qa").wording == QA
 
 
 def test_another_model_gets_questions_as_they_are(tmp_path: Path) -> None:
