@@ -274,6 +274,17 @@ _WORDS = (
     ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"),
     ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
 )
+_TEENS = ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+_ORDINALS = (*_WORDS[2], "eleventh", "twelfth", *(f"{teen}th" for teen in _TEENS))
+_VALUES = {word: value for value, word in enumerate(("one", *_WORDS[0], *_TEENS), 1)}
+_VALUES |= {word: value for value, word in enumerate(_ORDINALS, 1)}
+_VALUES |= {form: 10 * ten for ten, word in enumerate(_WORDS[1], 2) for form in (word, f"{word[:-1]}ieth")}
+_UNDER_TEN = "|".join(("one", *_WORDS[0][:8], *_WORDS[2][:9]))
+_ANY_NUMBER = re.compile(
+    r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+(?![\d,])(?:st|nd|rd|th)?|\d+(?:st|nd|rd|th)\b)"
+    rf"|\b(?:(?:{'|'.join(_WORDS[1])})[ -](?:{_UNDER_TEN})|{'|'.join(set(_VALUES) - {'one'})})\b",
+    re.IGNORECASE,
+)
 _YEARS_AWAY = 10
 _TRIES = 12
 
@@ -305,14 +316,19 @@ def other_numbers(answer: str, rng: random.Random, asked: str = "") -> list[str]
     return [re.sub(rf"\b{word}\b", new.capitalize() if word[0].isupper() else new, answer) for new in choices]
 
 
-def number_forms(word: str) -> set[str]:
-    """Return how a number can be written: `5`, `5th`, `five`, `fifth`; an empty set for another word."""
-    groups = ((2, _WORDS[0]), (1, _WORDS[2]))  # with the number of the first word
-    values = [first + group.index(word.lower()) for first, group in groups if word.lower() in group]
-    if match := re.fullmatch(r"(\d+)(?:st|nd|rd|th)?", word):
-        values = [int(match[1])]
-    forms = {word for _ in values} | {form for value in values for form in (str(value), f"{value}{_ordinal(value)}")}
-    return forms | {group[v - first] for v in values for first, group in groups if 0 <= v - first < len(group)}
+def in_digits(text: str) -> str:
+    """Return the text with its numbers in digits: `5` for `five`, `fifth` and `5th`, `1000` for `1,000`.
+
+    Word by word, so `second` is 2 wherever it stands; `one` is mostly no number and stays.
+    """
+    return _ANY_NUMBER.sub(lambda match: str(_value(match[0].casefold())), text)
+
+
+def _value(number: str) -> int:
+    """The value of one match of `_ANY_NUMBER`."""
+    if number[0].isdigit():
+        return int(re.sub(r"\D", "", number))
+    return sum(_VALUES[word] for word in re.split(r"[ -]", number))
 
 
 def _other_dates(answer: str, months: list[str], days: list[re.Match[str]], rng: random.Random) -> list[str]:

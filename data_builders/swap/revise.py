@@ -5,10 +5,10 @@ words change together with the entity (`Obama` with `Barack Obama`), or the enti
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import EventSample
@@ -20,14 +20,15 @@ from data_builders.swap.entities import (
     TYPES,
     YEAR,
     in_a_persons_name,
+    in_digits,
     is_entity,
-    number_forms,
     shape_of,
 )
 from data_builders.text import mentions
-from data_builders.text.words import STOP_WORDS, words_of
+from data_builders.text.words import STOP_WORDS, stem, words_of
 
 _MOST_YEARS_BETWEEN, _MOST_WORDS_MORE = 10, 2
+_MOST_WORDS_BETWEEN = 2  # a number and what it counts: `two last long days`
 _BEFORE_NAMES = TITLES | NATIONS  # capitalised words before a name that belong to no longer name
 # Words before the head of a phrase that was named before: `the barn`.
 _DEFINITE = frozenset({"the", "this", "that", "these", "those", "such", "its"})
@@ -187,8 +188,8 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
 
 def _number_is_asked(answer: str, other: str, question: str) -> bool:
     """Whether the question has the number that would change, in digits or words: `the fifth` for `5th Baron`."""
-    changed = set(WORD.findall(answer)) - set(WORD.findall(other))
-    return any(mentions.find(form, question) for word in changed for form in number_forms(word))
+    changed = set(WORD.findall(in_digits(answer))) - set(WORD.findall(in_digits(other)))
+    return any(word.isdigit() and mentions.find(word, in_digits(question)) for word in changed)
 
 
 def _has_other_answer(sample: EventSample, answer: str, texts: str) -> bool:
@@ -241,29 +242,29 @@ def _renaming(entity: str, other: str, rest: str, question: str) -> dict[str, st
                 return None
             renamed[part] = new_part
         rest = _without(part, rest)
-    return None if has_traces(entity, other, rest, shared) else renamed
+    return None if has_traces(entity, other, rest) else renamed
 
 
-def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> bool:
-    """Return whether a text without the entity and its short forms may still refer to it.
+def has_traces(entity: str, other: str, rest: str) -> bool:
+    """Return whether a text without the entity and its short forms may still refer to it; words of both do not count.
 
-    A trace is an inflection or derivation of one of its words (`barns`, `Israeli`), its initials (`BBC`), or one of
-    its heads after `the` (`the barn` for `the red barn`).
+    A trace is an inflection or derivation of one of its words (`barns`, `Israeli`), its initials (`BBC`), one of its
+    heads after `the` (`the barn` for `the red barn`), or its number in any form (`five days`, `the fifth day`).
     """
-    content, left = mentions.content_words(entity) or [entity], WORD.findall(rest)
+    content, left = mentions.content_words(entity), WORD.findall(rest)
     initials = mentions.initials(content)
     if len(initials) > 1 and initials in left and initials != mentions.initials(other.split()):
         return True
-    lower = [word.casefold() for word in left]
-    heads = {head(part) for part in _JOINED.split(entity)}
-
-    alone = len(content) == 1
+    entity, other, left = in_digits(entity), in_digits(other), WORD.findall(in_digits(rest))
+    content, lower = mentions.content_words(entity) or [entity], [word.casefold() for word in left]
+    heads, alone = {head(part) for part in _JOINED.split(entity)}, len(content) == 1
+    shared = frozenset(words(entity)) & frozenset(words(other))
 
     def is_left(word: str) -> bool:
-        if word.isdigit():  # next to a word that the entity has
+        if word.isdigit():  # near a word that both have
             places = [place for place, text in enumerate(left) if text == word]
-            beside = {lower[at] for place in places for at in (place - 1, place + 1) if 0 <= at < len(left)}
-            return bool(places) if alone else not beside.isdisjoint(set(shared) - STOP_WORDS)
+            near = {stem(text.casefold()) for place in places for text in _beside(left, place)}
+            return bool(places) if alone else not near.isdisjoint(map(stem, shared - STOP_WORDS))
         if alone:
             forms = left if word[0].isupper() else lower
             return word in forms or any(mentions.is_derived(word, text) for text in forms)
@@ -273,6 +274,12 @@ def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> b
         return word in heads and any(text == word or mentions.is_derived(word, text) for text in named)
 
     return any(is_left(word) for word in content if word.casefold() not in shared)
+
+
+def _beside(texts: Sequence[str], place: int) -> list[str]:
+    """The words next to a number, and a few after it if no capital or number is between."""
+    after = texts[place + 1 : place + 2 + _MOST_WORDS_BETWEEN]
+    return [*texts[max(place - 1, 0) : place], *after[:1], *takewhile(str.islower, after)]
 
 
 def head(phrase: str) -> str:
