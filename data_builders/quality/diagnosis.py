@@ -345,7 +345,7 @@ def diagnose(
             if not rows:
                 continue
             subsets = Counter(str(sample.subset) for sample in tagged)
-            right = sum(bool(sample.habit) and set(sample.habit) <= set(sample.answers) for sample in tagged)
+            right = sum(map(_habit_is_right, tagged))
             answerable, chance = list(filter(is_answerable, rows)), random.Random(f"{seed}/{dataset}/diagnosis")
             groups.append(
                 Group(
@@ -367,6 +367,12 @@ def diagnose(
                 )
             )
     return groups
+
+
+def _habit_is_right(sample: EventSample) -> bool:
+    """Whether a model's habit is an accepted answer; of several right options, it must have all."""
+    habit, answers = set(sample.habit), set(sample.answers)
+    return habit == answers if sample.format == "mcq" else bool(habit) and habit <= answers
 
 
 def _refuses_or_not(samples: Sequence[EventSample], seed: int) -> ContextFree:

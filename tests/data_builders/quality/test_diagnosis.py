@@ -83,6 +83,13 @@ def test_measures_are_the_shares_of_the_rows() -> None:
     assert group.by_subset == {"aligned": 1, "conflict": 1, "unknown": 2, "right": 2}
 
 
+def test_a_habit_of_several_options_is_right_only_with_all_of_them() -> None:
+    both: dict[str, Any] = {"format": "mcq", "options": ["a", "b", "c"], "answers": ["a", "b"]}
+    habits = (["a"], ["b", "a"], ["a", "b", "c"], [])
+    rows = [tag(row(n, **both), "conflict", habit) for n, habit in enumerate(habits)]
+    assert diagnosis(rows).groups[0].by_subset["right"] == 1
+
+
 @pytest.mark.parametrize(
     ("samples", "method", "words"),
     [
