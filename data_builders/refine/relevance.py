@@ -6,8 +6,8 @@ and more often than sentence embeddings (docs/explanation/evidence-refiners.md h
 These sentences stay, whatever their score:
 
 - An accepted answer that is in the context word for word: without it, a refined context would teach the model to
-  answer from nothing. If no sentence states an answer ("Why is he proud?" "He is a father."), the neighbours of the
-  most relevant sentence stay, since the answer may follow from them.
+  answer from nothing. Else the most relevant sentence that states one stays. If none does ("Why is he proud?" "He is a
+  father."), the neighbours of the most relevant sentence stay, since the answer may follow from them.
 - `meta.evidence`: texts of the context to which the question refers by its wording ("the latest step").
 - `meta.events`: the sentences of the two events in the question and all sentences between them, which show the order
   and the effect of events. If a context does not state an event ("She felt guilty"), the sentences that imply it are
@@ -28,6 +28,7 @@ from data_builders.text.words import STOP_WORDS, stem, stems
 
 # A sentence states an event if it has at least this share of the event's content words, apart from names.
 _LEAST_SHARE = 0.5
+_QUOTES_AND_BLANKS = "\"'“”‘’„«»`\t\n "
 _INDEX = re.compile(r"[_^]\{(\w+)\}")
 
 
@@ -49,7 +50,8 @@ class Asked:
 
     Attributes:
         query: The text with which sentences are compared: the question and, unless it is a label, the answers.
-        answers: The texts that stay if the context has them: `meta.spans` if the source has them, else all answers.
+        answers: The texts that stay if the context has them: `meta.spans` if the source has them, else all answers;
+            without quotes around them and the mark that ends them.
     """
 
     def __init__(self, sample: EventSample, labelled: Collection[str] = ()) -> None:
@@ -61,7 +63,8 @@ class Asked:
             chat = sample.conversation if sample.conversation and sample.conversation.loss == "all" else None
             turns = [turn.content for turn in chat.turns if turn.role != "system"] if chat else []
             self.query = " ".join([sample.question, *sample.answers, *turns])
-            self.answers = self.texts("spans") or [*sample.answers, *(chat.earlier_answers if chat else ())]
+            accepted = self.texts("spans") or [*sample.answers, *(chat.earlier_answers if chat else ())]
+            self.answers = [*map(_bare, accepted)]
 
     def texts(self, key: str) -> list[str]:
         """Return the texts of a list in `meta`, or an empty list."""
@@ -95,11 +98,17 @@ class Asked:
     def holding_answers(self, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
         """Return the places of the sentences with accepted answers, or from which one may follow; see the module."""
         places = set[int]().union(*(best_occurrence(sentences, answer, relevance) for answer in self.answers))
-        known = places or not self.answers or self.texts("evidence")
-        if known or any(_stating(answer, sentences, relevance) for answer in self.answers):
+        if places or not self.answers or self.texts("evidence"):
             return places
+        if stating := set[int]().union(*(_stating(answer, sentences, relevance) for answer in self.answers)):
+            return {max(sorted(stating), key=lambda place: relevance[place])}
         best = max(range(len(sentences)), key=lambda place: relevance[place])
         return set(range(max(best - 1, 0), min(best + 2, len(sentences))))
+
+
+def _bare(answer: str) -> str:
+    """The answer without quotes around it and the mark that ends it, as a context may have it inside a sentence."""
+    return answer.strip(_QUOTES_AND_BLANKS).rstrip(f".!{_QUOTES_AND_BLANKS}")
 
 
 def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:
