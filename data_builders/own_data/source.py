@@ -1,5 +1,7 @@
 """Own data as a source, so that the build treats it like any other dataset."""
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from d2e_sft.util.errors import UserError
 from data_builders.own_data.rows import RowParser
 from data_builders.own_data.spec import ENDINGS, EXAMPLE, OwnSpec, name_of, read_spec
 from data_builders.raw.source import SPLITS, Input, Job, OwnData, RawFile, Samples, Source, SplitRows
+
+_TOGETHER = "rows with the same context or of the same line stay together"
+Key = int | str  # a line or a context
 
 
 def is_own(name: str) -> bool:
@@ -104,44 +109,53 @@ def _read(spec: OwnSpec, job: Job) -> dict[Split, Samples]:
 
 
 def _draw(parser: RowParser, job: Job, train: Samples) -> dict[Split, Samples]:
-    """The rows of train and of the splits that are a share of it; rows with the same context stay together."""
+    """The rows of train and of the splits that are a share of it; rows of one group (`_groups`) stay together."""
     spec, everything, path = parser.spec, train.rows, job.files["train"].path
     if not everything and not job.bad.entries:
         raise UserError(f"{path}: no rows; expected some to divide", "add rows under the header")
     parts: dict[Split, Samples] = {"train": train}
+    group_of = _groups(everything)
     for split, share in spec.shares.items():
-        reason = f"{share:g} of the rows of train, drawn with the seed; rows with the same context stay together"
+        reason = f"{share:g} of the rows of train, drawn with the seed; {_TOGETHER}"
         target = round(share * len(everything))
-        sizes = dict.fromkeys(map(_kept_together, train.rows), 0)
+        sizes = Counter(group_of[row.meta["line"]] for row in train.rows)
+        groups, taken, count = list(sizes), set[Key](), 0
+        job.random(f"share/{split}").shuffle(groups)
+        for group in groups:
+            # Keep at least one group, and skip one that would overshoot more than it helps.
+            helps = count < target and count + sizes[group] - target <= target - count
+            if helps and len(taken) < len(groups) - 1:
+                taken.add(group)
+                count += sizes[group]
+        drawn, left = list[EventSample](), list[EventSample]()
         for row in train.rows:
-            sizes[_kept_together(row)] += 1
-        contexts, taken, count = list(sizes), set[str](), 0
-        job.random(f"share/{split}").shuffle(contexts)
-        for context in contexts:
-            # Keep at least one context, and skip one that would overshoot more than it helps.
-            helps = count < target and count + sizes[context] - target <= target - count
-            if helps and len(taken) < len(contexts) - 1:
-                taken.add(context)
-                count += sizes[context]
-        drawn = [row for row in train.rows if _kept_together(row) in taken]
-        lines = {row.meta["line"] for row in drawn}
+            (drawn if group_of[row.meta["line"]] in taken else left).append(row)
         parts[split] = SplitRows(everything)
         parts[split].keep("share of train", reason, [_moved(row, split, parser.has_ids) for row in drawn])
-        train.keep(f"not drawn for {split}", reason, [row for row in train.rows if row.meta["line"] not in lines])
+        train.keep(f"not drawn for {split}", reason, left)
     if everything and not all(part.rows for part in parts.values()):
-        contexts = list({_kept_together(row) for row in everything})
         counts = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
         raise UserError(
-            f"{path}: {len(everything):,} rows with {len(contexts):,} different contexts cannot be divided as "
-            f"requested ({counts})",
-            remedy="rows with the same context stay together: name files for the splits, or ask for another share",
+            f"{path}: {len(everything):,} rows in {len(set(group_of.values())):,} groups without a shared context "
+            f"cannot be divided as requested ({counts})",
+            remedy=f"{_TOGETHER}: name files for the splits, or ask for another share",
         )
     return parts
 
 
-def _kept_together(row: EventSample) -> str:
-    """What rows of one split share: the context, or without one the row's line."""
-    return row.context or f"line {row.meta['line']}"
+def _groups(rows: Sequence[EventSample]) -> dict[int, Key]:
+    """Line → the group that its rows belong to: lines are in one group if a chain of shared contexts connects them."""
+    parent: dict[Key, Key] = {}
+
+    def root(key: Key) -> Key:
+        while parent.setdefault(key, key) != key:
+            parent[key] = key = parent[parent[key]]
+        return key
+
+    for row in rows:
+        line = root(row.meta["line"])
+        parent[line] = root(row.context or line)
+    return {row.meta["line"]: root(row.meta["line"]) for row in rows}
 
 
 def _moved(row: EventSample, split: Split, has_ids: bool | None) -> EventSample:

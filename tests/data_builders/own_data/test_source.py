@@ -93,6 +93,21 @@ def test_a_share_of_conversations_without_contexts_is_drawn_by_conversation(tmp_
     assert [len(read_samples(tmp_path / f"out/{split}.parquet")) for split in ("train", "test")] == [8, 2]
 
 
+def test_a_share_of_turns_with_contexts_of_their_own_loses_none(tmp_path: Path) -> None:
+    def talk(*contexts: str) -> str:
+        asked = ({"role": "user", "content": f"<context>{context}</context>\nWhere?"} for context in contexts)
+        return json.dumps({"messages": [turn for user in asked for turn in (user, TURNS[-1])]})
+
+    # Every second conversation shares a context with the next one.
+    talks = [talk(f"Shop {n} opens.", f"Town {n // 2} is old.") for n in range(20)]
+    described = "train: talks.jsonl\ntest: 0.3\nformat: chat\nloss: each\n"
+    build(BuildOptions([str(write(tmp_path, mine_yaml=described, talks_jsonl="\n".join(talks)))], tmp_path / "out"))
+    train, test = (read_samples(tmp_path / f"out/{split}.parquet") for split in ("train", "test"))
+    assert (len(train), len(test)) == (28, 12)
+    assert {row.context for row in train}.isdisjoint(row.context for row in test)
+    assert {row.meta["line"] for row in train}.isdisjoint(row.meta["line"] for row in test)
+
+
 def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
     """Bounds, other data sets beside it, benchmark rows left out, refined contexts, manifest and card."""
     spec = write(
