@@ -81,7 +81,8 @@ def _refusals(groups: Sequence[GroupScores]) -> Table:
     pairs: list[tuple[GroupScores, dict[str, Any]]] = [(g, g.faithfulness) for g in groups if g.faithfulness]
     for g, scores in (pair for pair in pairs if pair[1]["lacking"]):
         refused, *rates = (mean_of(scores.get(name)) for name in REFUSALS)
-        lines.append([name_of(g.key), scores["lacking"], refused, scores["n"] - scores["lacking"], *rates])
+        others = scores.get("answerable", scores["n"] - scores["lacking"])
+        lines.append([name_of(g.key), scores["lacking"], refused, others, *rates])
     return Table.of(
         ["samples", "lacking", REFUSALS["refusal"], "others", *list(REFUSALS.values())[1:]], lines, ABOUT_REFUSALS
     )

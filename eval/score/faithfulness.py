@@ -9,11 +9,14 @@
 - **refusal**: of rows whose context lacks the answer, whether the model says so. Where a benchmark has unanswerable
   rows, the others also say whether it refuses them (**false refusal**), and whether it is right (**answered**).
 
-Words are those of SQuAD's normalisation, without function words, which every text has.
+Words are those of SQuAD's normalisation, without function words, which every text has. Typographic marks part words,
+too, and in a script without blanks each character is one.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
@@ -37,6 +40,10 @@ how i if in into is it its may me must my no not of on or our out she should so 
 these they this those to was we were what when where which who why will with would yes you your
 """
 _IDLE = frozenset(_FUNCTION_WORDS.split())
+_WHOLE = r"(?<!\w)(?<!\d[.,]){}(?!\w)(?![.,]\d)"  # no part of a word or a number
+_MARK = re.compile(r"’s\b|[^\w\s\x00-\x7f]")
+# Thai to Burmese, Khmer, kana, Han and Hangul, whose words are not parted by blanks or have particles.
+_UNSPACED = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
 
 def answer_in_context(answer: str, context: str) -> float | None:
@@ -67,12 +74,24 @@ def claim_overlap(answer: str, context: str) -> float | None:
 def lacks_answer(prediction: Prediction) -> bool:
     """Return whether the context lacks the answer: the row is tagged so, or has no word of an accepted answer.
 
-    Rows tagged as irrelevant expect an answer from elsewhere, and an answer without words cannot be looked for.
+    Rows tagged as irrelevant expect an answer from elsewhere, and an answer without words cannot be looked for. Of a
+    script without blanks, two characters in a row are a word.
     """
     if prediction.subset in ("unanswerable", "irrelevant"):
         return prediction.subset == "unanswerable"
-    known = frozenset(_words(prediction.context))
-    return all(words and known.isdisjoint(words) for words in map(_words, prediction.gold))
+    return not any(_has_words_of(gold, prediction.context) for gold in prediction.gold)
+
+
+def _has_words_of(gold: str, context: str) -> bool:
+    """Whether a context has an answer as it is written, or one of its words; so for an answer without words."""
+    words = _words(gold)
+    pairs = (run[at : at + 2] for run in re.findall(f"{_UNSPACED}+", gold) for at in range(max(1, len(run) - 1)))
+    return (
+        not words
+        or not set(_words(context)).isdisjoint(word for word in words if not re.fullmatch(_UNSPACED, word))
+        or any(pair in context for pair in pairs)
+        or re.search(_WHOLE.format(re.escape(gold.strip())), context, re.IGNORECASE) is not None
+    )
 
 
 def refusals_of(predictions: Iterable[Prediction]) -> frozenset[str]:
@@ -102,7 +121,8 @@ def word_measures(prediction: Prediction, refusals: Collection[str] = ()) -> dic
         if values["refusal"]:  # a right refusal claims nothing
             values |= {"answer_in_context": None, "claim_overlap": None}
     elif refusals and prediction.subset != "irrelevant":
-        values |= {"false_refusal": float(refuses(answer, refusals)), "answered": prediction.right}
+        false_refusal = refuses(answer, refusals) and not prediction.right  # a name may have `unknown`
+        values |= {"false_refusal": float(false_refusal), "answered": prediction.right}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -118,7 +138,12 @@ def has_free_answer(prediction: Prediction) -> bool:
 
 @lru_cache(maxsize=1 << 14)  # samples share contexts, and several runs answer them
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in normalise(text).split() if word not in _IDLE)
+    parted = re.sub(_UNSPACED, r" \g<0> ", _MARK.sub(_blank_for_punctuation, text))
+    return tuple(word for word in normalise(parted).split() if word not in _IDLE)
+
+
+def _blank_for_punctuation(mark: re.Match[str]) -> str:
+    return " " if unicodedata.category(mark[0][0]).startswith("P") else mark[0]
 
 
 @lru_cache(maxsize=1 << 14)

@@ -49,6 +49,7 @@ class GroupScores(BaseModel):
         events: means of the scores of answers of several events (ESTER), and their number `n`.
         confiqa: ConFiQA's measures (see `eval.score.confiqa`) of its conflict rows, and their number `n`.
         faithfulness: see `eval.score.faithfulness`; `n` answers, of which `lacking` have a context without the answer.
+            Wrong refusals are of `answerable` ones, which leave out those and irrelevant rows.
     """
 
     dataset: str
@@ -290,9 +291,10 @@ def _group(key: GroupKey, frame: DataFrame) -> GroupScores:
         if intervals:
             fields[field] = {"n": int(cells[f"{field} {first}"].n), **intervals}
     if "contained" in cells:
-        lacking = int(cells["refusal"].n) if "refusal" in cells else 0
+        counted = {"n": "contained", "lacking": "refusal", "answerable": "answered"}
+        counts = {key: int(cells[name].n) for key, name in counted.items() if name in cells}
         means = {name: score[name] for name in MEASURES if name in cells}
-        fields["faithfulness"] = {"n": int(cells["contained"].n), "lacking": lacking, **means}
+        fields["faithfulness"] = {"n": 0, "lacking": 0, **counts, **means}
     fields["extraction"] = {mode: cells[mode].mean for mode in MODES}
     if cells["ambiguous"].mean:
         fields["ambiguous"] = cells["ambiguous"].mean

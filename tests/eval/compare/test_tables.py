@@ -105,7 +105,9 @@ def test_free_answers_have_a_table_of_faithfulness_with_refusals_where_a_context
     assert table.header() == [columns]
     # garage of garage; garage of the context's words, not kitchen
     assert table.rows() == [["habit, temporal, qa", "2", "50.0", "50.0", "50.0", "50.0"]]
-    *_, table = score_tables(score_predictions([*answers, story(3, "unanswerable", "unknown", gold=["unknown"])]))
+    elsewhere = story(4, "irrelevant", "attic", gold=["attic"])  # in none of the rates
+    refused = story(3, "unanswerable", "unknown", gold=["unknown"])
+    *_, table = score_tables(score_predictions([*answers, elsewhere, refused]))
     assert table.header() == [["samples", "lacking", "refused", "others", "refused wrongly", "right where answerable"]]
     assert table.rows() == [["habit, temporal, qa", "1", "100.0", "2", "0.0", "0.0"]]
 

@@ -273,6 +273,30 @@ def test_a_context_lacks_the_answer_by_its_tag_or_its_words(gold: list[str], sub
 
 
 @pytest.mark.parametrize(
+    ("context", "gold", "shares"),
+    [
+        ("He said: “The key is in the ‘barn’.”", "barn", 1),
+        ("The key—barn—is lost.", "barn", 1),
+        ("They met at Müller’s.", "Müller", 1),
+        ("Anna's barn is red.", "Anna", 0),  # words of SQuAD join: annas
+        ("费利克斯把钥匙放在谷仓里。", "谷仓", 1),
+        ("费利克斯把钥匙放在谷仓里。", "在谷仓", 1),
+        ("그는 부산으로 갔다.", "부산", 1),
+        ("费利克斯把钥匙放在谷仓里。", "阁仓", None),  # one character is no word
+        ("It is 12,736 m long, or 7.5 miles.", "12", None),
+        ("It is 12,736 m long, or 7.5 miles.", "5", None),
+    ],
+)
+def test_words_beside_marks_and_of_scripts_without_blanks_are_found(
+    context: str, gold: str, shares: int | None
+) -> None:
+    row = story(1, None, gold, gold=[gold], context=context)
+    assert lacks_answer(row) == (shares is None)
+    if shares is not None:
+        assert (answer_in_context(gold, context), claim_overlap(gold, context)) == (shares, shares)
+
+
+@pytest.mark.parametrize(
     ("answer", "said"),
     [
         ("The context does not say.", True),
@@ -308,6 +332,13 @@ def test_right_and_wrong_refusals_and_the_rest() -> None:
         "a right refusal claims nothing; of the others both garages are there"
     )
     assert "false_refusal" not in score_predictions(rows[:4]).groups[0].faithfulness, "no row has a refusal as answer"
+
+
+def test_a_right_answer_with_a_word_of_refusals_is_no_refusal() -> None:
+    tomb = "Tomb of the Unknown Soldier"
+    row = story(1, "gold", tomb, gold=[tomb], context=f"The {tomb} is here.", exact_match=1.0)
+    assert word_measures(row, {"unknown"})["false_refusal"] == 0
+    assert word_measures(row.model_copy(update={"exact_match": 0.0}), {"unknown"})["false_refusal"] == 1
 
 
 def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one() -> None:
