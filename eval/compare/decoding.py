@@ -97,7 +97,8 @@ def decoding_of_runs(runs: Sequence[ScoredRun | MeasuredRun]) -> DecodingDiffere
         seeds = {f"{label}, seed {run.seed}": (run.folder, run.scores) for run in runs if run.label == label}
         if group := decoding_differences(seeds):
             differs = {key: values for key, values in group.differs.items() if key != "bench"}  # samples of their own
-            result = DecodingDifferences({**result.differs, **differs}, [*result.unknown, *group.unknown])
+            others = [name for name in result.unknown if name != label]  # the label stands for its seeds
+            result = DecodingDifferences({**result.differs, **differs}, [*others, *group.unknown])
     return result
 
 

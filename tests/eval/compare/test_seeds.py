@@ -84,11 +84,13 @@ def test_a_subset_that_has_few_rows_in_one_seed_has_no_values_by_seed(tmp_path: 
     for seed, few in enumerate((18, 25, 25)):
         for way, right in (("a", 10), ("b", 30)):
             rows = [*habit_rows(38, right + seed), *(story(100 + n, "unanswerable", "unknown") for n in range(few))]
-            trained(tmp_path / f"{way}-{seed}", rows, seed, sha256=f"{seed}" * 64)
+            run = trained(tmp_path / f"{way}-{seed}", rows, seed, sha256=f"{seed}" * 64)
+            (run / "eval/mini/predictions.decoding.json").unlink()
     found = compare_seeds(load_seeds([tmp_path / "a-*", tmp_path / "b-*"], None))
     by_seed = {tuple(row[:2]): list(row[2:]) for row in seed_table(found).frame.itertuples(index=False)}
     assert by_seed["a", "conflict"] == ["25.0", "27.5", "30.0"]
     assert {name for _, name in by_seed} == {"aligned", "conflict", "gap"}
+    assert len(found.decoding.unknown) == 6, "each run once, without its label"
 
 
 @pytest.mark.parametrize(
