@@ -27,9 +27,9 @@ from tests.attack.frame import Attempt, attack
 from tests.data_builders.conftest import copy_raw_files
 from tests.data_builders.reading import read
 
-SOON = "a result or one message, within a second"
+SOON = "a result or one message, within seconds"
 
-LONGEST_SECONDS = 1.0  # of processor time; this machine may be busy
+LONGEST_SECONDS = 10.0  # of processor time; 1 MB takes 2 s on a slow processor, and minutes if time is not linear
 EXAMPLES = 25  # of one attempt
 
 _characters = st.characters(codec=None, exclude_categories=())  # lone surrogates and NUL among them
@@ -44,7 +44,7 @@ deep = st.integers(1, 100_000).map(lambda depth: "[" * depth + "]" * depth)
 
 
 def survived(what: Callable[[], object]) -> None:
-    """Assert that it gives a result or a short UserError within a second."""
+    """Assert that it gives a result or a short UserError within seconds."""
     started, said = time.process_time(), ""
     try:
         what()
