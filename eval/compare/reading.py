@@ -260,16 +260,17 @@ def probed(runs: Sequence[RunResult]) -> Setting | None:
 
     Runs compared over seeds are a variant by their label; others are one if they differ in the seed alone.
     """
-    rows, names, trainings = list[Row](), dict[str, str](), dict[tuple[str, int], Path]()
+    rows, names, homes, cells = list[Row](), dict[str, str](), set[Path](), set[tuple[str, int]]()
     for run in runs:
-        if not (run.home / TRAINER_STATE).is_file() or (recipe := recipe_of(str(run.home))) is None:
+        if run.home in homes or not (run.home / TRAINER_STATE).is_file():  # another checkpoint has the same log
             continue
+        if (recipe := recipe_of(str(run.home))) is None:
+            continue
+        homes.add(run.home)
         way = run.label if run.seed is not None else json.dumps([way_of(recipe), recipe.data.train], sort_keys=True)
         name, seed = names.setdefault(way, run.label), recipe.train.seed
-        if trainings.setdefault((name, seed), run.home) != run.home:
-            name = run.label  # the same training again
-        elif any(row["run"] == name and row[SEED] == seed for row in rows):
-            continue  # another checkpoint of it
+        name = run.label if (name, seed) in cells else name  # the same training again
+        cells.add((name, seed))
         log = run.log if run.home == run.path else training_log(run.home)
         rows += [{**row, "run": name, SEED: seed} for row in probe_rows(log, recipe, {}, {})]
     results = settings(["run", SEED], {"run": str(rows[0]["run"])}, rows) if rows else []

@@ -250,8 +250,8 @@ def test_probed_runs_that_differ_in_the_seed_are_one_way_of_training(tmp_path: P
         history = [entry | {"eval_plain_aligned": 1.0, "eval_plain_conflict": share, "eval_train_tokens": 5_000_000}]
         (home / "trainer_state.json").write_text(json.dumps({"log_history": history}))
         runs.append(RunResult(home, name, home))
-    checkpoint = tmp_path / "a" / "checkpoint-2"
-    setting = probed([*runs, RunResult(checkpoint, "a at 2", checkpoint)])
+    checkpoints = [tmp_path / name / "checkpoint-2" for name in ("a", "again")]
+    setting = probed([*runs, *(RunResult(path, f"{path.parent.name} at 2", path) for path in checkpoints)])
     assert setting is not None
     assert setting.reference == "a"
     curves = {name: list(of) for name, of in setting.curves.items()}
