@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -163,10 +164,13 @@ def interval_of(column: PaperColumn, scores: RunScores) -> Interval | None:
     weights, means = [], []
     for dataset, relation in column.sources:
         groups = [group for group in scores.groups if group.dataset == dataset and relation in (group.relation, "*")]
-        if (total := sum(group.n for group in groups)) <= 1:
+        sizes = Counter[str]()  # relation → rows: relations count alike, the formats of one by their rows
+        for group in groups:
+            sizes[group.relation] += group.n
+        if sizes.total() <= 1:
             return None
         means += [group.mean for group in groups]
-        weights += [group.n / total for group in groups]
+        weights += [group.n / sizes[group.relation] / len(sizes) for group in groups]
     if not means:
         return None
     sources = sum(weights)

@@ -132,6 +132,18 @@ def test_the_interval_of_an_average_is_that_of_independent_groups(tmp_path: Path
     assert interval_of(LAYOUTS["piper"][-1], found) is None, "an average of fewer datasets is not the paper's"
 
 
+def test_relations_of_a_set_count_alike_in_its_value_and_in_the_interval(tmp_path: Path) -> None:
+    found = read_scores(
+        run(tmp_path / "run", {("socialiqa", "causal"): 40.0, ("socialiqa", "temporal"): 80.0})
+        / "eval/piper/scores.json"
+    )
+    found.groups[0].n = 30
+    [column] = [column for column in LAYOUTS["ood"] if column.key == "socialiqa"]
+    interval = interval_of(column, found)
+    assert interval is not None
+    assert interval.mean == pytest.approx(0.6), "the value of `PaperRow`"
+
+
 def test_the_tables_of_a_paper_are_printed_without_runs() -> None:
     text = printed("--published", "--layout", "cost")
     assert [row[1] for row in cells(text)[2:]] == ["61", "86"]
