@@ -26,6 +26,7 @@ from d2e_sft.decoding.rows import Batch, batches_of, budget_of, no_gradients, ro
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.forward import evaluating, expect_of_transformers
+from d2e_sft.model.loading import check_positions, position_limit
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 
@@ -98,11 +99,12 @@ def answer_samples(
         model: A causal or an encoder-decoder language model; answers in eval mode.
         samples: Samples, or dicts with `question` and `context`, `messages` or `prompt`; answers are not needed.
         prompt_set: Wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
-        max_length: Longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
+        max_length: Longest prompt in tokens; the ends of longer contexts are cut off, and of those that leave the
+            answer too few of the model's positions. None: no limit.
 
     Raises:
         UserError: The model has no chat template, and the form needs one; or a row is not a sample, or an argument
-            of another kind.
+            of another kind; or prompt and answer exceed learned positions.
     """
     expect_of_transformers("model", model, "config")
     expect_of_transformers("tokenizer", tokenizer, "batch_decode")
@@ -119,7 +121,12 @@ def answer_samples(
     encoder_decoder = model.config.is_encoder_decoder
     decoding = replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops))
     views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
+    limit, new_tokens = None if encoder_decoder else position_limit(model.config), decoding.max_new_tokens
+    if max_length is not None and limit is not None:
+        max_length = max(0, min(max_length, limit - new_tokens))
     pairs, stop_ids = sample_pairs(views, questions, max_length), stop_token_ids(model, views.end_of_turn)
+    longest = max((len(pair.original) for pair in pairs), default=0)
+    check_positions(model.config, longest + new_tokens, "give max_length, or fewer new tokens")
     texts = [""] * len(pairs)
     with Progress(total=len(pairs), desc="answering", unit="sample") as bar:
         for output in generate(model, tokenizer, pairs, decoding, stop_ids=stop_ids):

@@ -275,8 +275,11 @@ def check_answer_fits(limit: int | None, new_tokens: int) -> None:
         )
 
 
-def check_positions(config: Any, longest: int) -> None:
-    """Warn if the longest sample exceeds a model's rotary positions; UserError if it exceeds learned ones."""
+def check_positions(config: Any, longest: int, remedy: str = "") -> None:
+    """Warn if the longest sample exceeds a model's rotary positions; UserError if it exceeds learned ones.
+
+    A sample is a prompt with its answer. The default remedy is for training.
+    """
     if config.is_encoder_decoder:
         return  # relative positions, or the model's own forward raises
     text = config.get_text_config()
@@ -284,7 +287,7 @@ def check_positions(config: Any, longest: int) -> None:
     if limit is None or longest <= limit:
         return
     message = f"the longest sample has {longest} tokens and {text.model_type} models of this size {limit} positions"
-    remedy = f"set data.max_length={limit}, and data.overlong to drop or truncate_context"
+    remedy = remedy or f"set data.max_length={limit}, and data.overlong to drop or truncate_context"
     if getattr(text, "rope_parameters", None):
         warn(f"{message}, beyond which it was not trained; {remedy}")
     else:

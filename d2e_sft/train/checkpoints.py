@@ -115,7 +115,9 @@ class WholeCheckpoints(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the weights of other models before a step depends on them, and say what checkpoints take."""
-        self._start = state.global_step
+        self._start, best = state.global_step, _place(args, state.best_global_step)
+        if state.best_global_step and best.is_dir():  # the state of a moved run has the former place
+            state.best_model_checkpoint = str(best)
         if args.should_save:
             _ = self.trainer.depends_on
         size = checkpoint_bytes(self.trainer.model, args)
@@ -124,15 +126,15 @@ class WholeCheckpoints(TrainerCallback):
             say(f"each checkpoint takes about {size / 1e9:.1f} GB, {kept} kept (train.save_total_limit)")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Clear the place of the checkpoint to come of a damaged or interrupted one."""
-        if control.should_save:
+        """Clear the place of the checkpoint to come, perhaps of a best model, of a damaged or interrupted one."""
+        if control.should_save or control.should_evaluate:
             if args.should_save:
-                _remove(_place(args, state))
+                _remove(_place(args, state.global_step))
             self.trainer.accelerator.wait_for_everyone()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Seal the new checkpoint; UserError if its weights are NaN or infinite, and nothing is left of it."""
-        checkpoint = _place(args, state)
+        checkpoint = _place(args, state.global_step)
         self.trainer.accelerator.wait_for_everyone()  # each process writes its own part: random state, shards
         try:
             self.trainer.guard.check_weights()
@@ -214,8 +216,8 @@ def save_model_whole(trainer: Any, target: Path, write: Callable[[str], None]) -
     trainer.accelerator.wait_for_everyone()
 
 
-def _place(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
+def _place(args: Any, step: int | None) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{step}"
 
 
 def _add_recipe(args: Any, folder: Path) -> None:

@@ -158,6 +158,12 @@ class KeepingTrainer(EvaluatingTrainer):
             card = card.replace(PLACEHOLDER, self.hub_model_id or PLACEHOLDER)
             (run / _CARD).write_text(card, encoding="utf-8")
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        is_best = super()._determine_best_metric(metrics, trial)
+        # A best model is saved at once: `save_steps` may be larger than `eval_steps`.
+        self.control.should_save |= is_best and self.args.load_best_model_at_end
+        return bool(is_best)
+
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # A head that is tied to the embeddings is stored once, as them.
         tied = getattr(self.model, "all_tied_weights_keys", {})

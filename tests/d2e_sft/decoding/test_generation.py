@@ -232,6 +232,18 @@ def test_the_end_of_a_long_context_is_cut() -> None:
     assert text == answered_alone("llama", long, 0.5, limit)
 
 
+def test_prompt_and_answer_fit_the_positions_of_the_model() -> None:
+    model, long = tiny_model("gpt2").eval(), make_sample(0, context="It rained and rained. " * 30)
+    model.config.max_position_embeddings = 300  # fewer than its table has
+    decoding = DecodingConfig(max_new_tokens=5)
+    texts = [answer_samples(model, tiny_tokenizer(), [long], decoding, max_length=length) for length in (295, 1000)]
+    assert texts[0] == texts[1]
+    with pytest.raises(
+        UserError, match=r"the longest sample has \d+ tokens and gpt2 models of this size 300 positions"
+    ):
+        answer_samples(model, tiny_tokenizer(), [long], decoding)
+
+
 def test_rows_need_no_answers() -> None:
     asked = {"context": "Rain fell.", "question": "What fell?"}
     turns = [{"role": "user", "content": "<context>Rain fell.</context> What fell?"}]

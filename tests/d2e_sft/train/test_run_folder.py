@@ -197,6 +197,23 @@ def test_the_run_ends_with_the_weights_of_its_best_evaluation(world: Path, tmp_p
     assert evaluations(run) == losses
 
 
+def test_a_best_model_is_saved_between_two_checkpoints_and_found_in_a_moved_run(world: Path, tmp_path: Path) -> None:
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    train_recipe(recipe_best_model(world, run, "train.save_steps=8"))
+    losses = evaluations(run)
+    best = losses.index(min(losses)) + 1
+    assert best < 8
+    assert [folder.name for folder in checkpoints_of(run)] == ["checkpoint-8", f"checkpoint-{best}"]
+    expected = load_model(str(run)).model.state_dict()
+    of_best = load_model(str(run / f"checkpoint-{best}")).model.state_dict()
+    assert all(torch.equal(of_best[name], weights) for name, weights in expected.items())
+    (run / "trainer_state.json").unlink()  # killed before its end
+    run.rename(moved)
+    train_recipe(recipe_best_model(world, moved, "train.save_steps=8"), resume=True)
+    found = load_model(str(moved)).model.state_dict()
+    assert all(torch.equal(found[name], weights) for name, weights in expected.items())
+
+
 def test_any_value_of_an_evaluation_may_say_what_is_best(world: Path, tmp_path: Path) -> None:
     probe = f"data.probe={world}/probe.jsonl"
     for metric, rows, which in (("eval_f1", [], max), ("habit_gap", [probe, "data.dev=null"], min)):
