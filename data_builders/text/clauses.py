@@ -22,6 +22,7 @@ Kind = Literal["main", "adjunct", "remark", "phrase", "item", "rest", "wrapper"]
 _TOKEN = re.compile(r"\d[\d.,]*\d|\w[\w'’.-]*\w|\w|--+|[^\w\s]")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _LONGEST_TIME = 6  # words
+_FARTHEST = 100  # words before or after a cut that it looks at: more are a table or a list, which takes time
 _NO_NOUN = re.compile(r"(?:ing|ed|ly|able|ful|ive|ous|ant|(?<!m)ent)$|^(?:how|what|which|there|here)$")
 _RAISING = words_of("allowing", "allowing_too", "nominatives")  # before "prices to rise"
 _APART = re.compile(r"\s|,\s|[—;]|--")  # before a span: not "Ba(K,Na)2"
@@ -146,21 +147,25 @@ def _begins(words: Sequence[str], last: int, place: int, capital: Sequence[bool]
         return after not in _STOPS and not names and not _inside_phrase(words, last, place)
     if before in (*_MARKS, *_JOINING) or before in words_of("determiners", "prepositions"):
         return False
-    done = words[last] in words_of("placing") or predicate_place(list(words[last:place])) is not None
+    begun = words[last : min(place, last + _FARTHEST)]
+    done = words[last] in words_of("placing") or predicate_place(list(begun)) is not None
     if word in _JOINING:
         rest = _until_mark(words, place + 1) or [""]
         subject = rest[0] in words_of("nominatives", "by_reference", "determiners") | {"there", "i"}
         shared = before in words_of("plain_forms") and begins_with_verb(rest)  # "meet or exceed standards"
         clause = (subject or capital[place + 1]) and predicate_place(rest) is not None
         joins = (begins_with_verb(rest) and not shared) or clause
-        return done and joins and "both" not in words[last:place]
-    alone = all(earlier in _MARKS or earlier in words_of("focus") for earlier in words[last:place])
-    begun = bool(last) and words[last] not in _JOINING and word not in ("that", "who", "which", "whose", "whom")
-    return not alone and (((done or begun) and _opens(words, place)) or _places(words, last, place))
+        return done and joins and "both" not in begun
+    alone = all(earlier in _MARKS or earlier in words_of("focus") for earlier in begun)
+    behind = bool(last) and words[last] not in _JOINING and word not in ("that", "who", "which", "whose", "whom")
+    return not alone and (((done or behind) and _opens(words, place)) or _places(words, last, place, begun))
 
 
-def _places(words: Sequence[str], last: int, place: int) -> bool:
-    """Whether a phrase begins at a preposition behind a noun that the clause can end with: "sales | in Peru"."""
+def _places(words: Sequence[str], last: int, place: int, begun: Sequence[str]) -> bool:
+    """Whether a phrase begins at a preposition behind a noun that the clause can end with: "sales | in Peru".
+
+    `begun` is the clause so far, which began at `last`.
+    """
     word, before = words[place], words[place - 1]
     adjective = _NO_NOUN.search(before) and before not in words_of("not_gerunds")
     if word not in words_of("placing") or not before.isalpha() or adjective:
@@ -170,13 +175,13 @@ def _places(words: Sequence[str], last: int, place: int) -> bool:
     acting = words_of("auxiliaries", "modals", "adverbs", "nominatives") | {"to", "and", "or", "who", "which", "that"}
     if before in words_of("verb_forms") and words[place - 2] in acting:
         return False
-    if word == "to" and (not begins_with_verb(list(words[place + 1 :])) or not _RAISING.isdisjoint(words[last:place])):
+    if word == "to" and (not begins_with_verb(list(words[place + 1 : place + 4])) or not _RAISING.isdisjoint(begun)):
         return False
     ends = words_of("clause_openers").union(_JOINING)
     phrase = takewhile(lambda following: following not in ends, _until_mark(words, place + 1))
     if not words_of("auxiliaries", "modals").isdisjoint(phrase):
         return False  # "people in Peru are"
-    verb = predicate_place(list(words[last:place]))
+    verb = predicate_place(list(begun))
     return words[last] in words_of("placing") or (verb is not None and last + verb < place - 2)
 
 
@@ -231,7 +236,7 @@ def _opens_phrase(words: Sequence[str], place: int) -> bool:
 
 
 def _until_mark(words: Sequence[str], place: int) -> list[str]:
-    return list(takewhile(lambda word: word not in _BREAKS, words[place:]))
+    return list(takewhile(lambda word: word not in _BREAKS, words[place : place + _FARTHEST]))
 
 
 def _without_wrappers(text: str, pieces: Iterator[Span]) -> Iterator[Span]:
@@ -260,6 +265,8 @@ class _Linker:
     def __init__(self, pieces: Sequence[Span]) -> None:
         self.pieces = pieces
         self.core: int | None = None
+        clauses = (i for i in reversed(range(len(pieces))) if pieces[i].verb is not None and not self._leans(i))
+        self.last_clause = next(clauses, 0)
         self.waiting: list[int] = []
         self.unfinished: int | None = None
 
@@ -329,8 +336,7 @@ class _Linker:
         piece.kind = "adjunct" if clause or gerund or piece.verb is not None else "remark"
         if clause and piece.verb is None and not gerund:
             self.unfinished = number  # "because the road, which was wet, was closed"
-        following = range(number + 1, len(self.pieces))
-        later = any(not self._leans(follower) and self.pieces[follower].verb is not None for follower in following)
+        later = number < self.last_clause
         if number and not (later and (self.core is None or piece.joined)):
             piece.needs = {self._described(number)}
         else:
@@ -375,8 +381,10 @@ class _Linker:
         """Link what still waits; where no verb was found, all that may be part of the clause stays together."""
         parts = [number for number in self.waiting if self.pieces[number].kind in ("main", "item")]
         last = self.core if self.core is not None else parts[0] if parts else None
+        together = {*parts} if self.core is None else set[int]()
+        for before, after in pairwise(sorted(together)):  # so each needs all of them
+            self.pieces[before].needs.add(after)
+            self.pieces[after].needs.add(before)
         for number in self.waiting:
-            if self.core is None and number in parts:
-                self.pieces[number].needs |= set(parts) - {number}
-            elif last is not None:
+            if number not in together and last is not None:
                 self.pieces[number].needs.add(last)

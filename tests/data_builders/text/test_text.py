@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_builders.text import mentions
+from data_builders.text import clauses, mentions
 from data_builders.text.causal_questions import Link, ask_for_cause, ask_for_effect
 from data_builders.text.clauses import split_spans
 from data_builders.text.keeping import keep_sentences, keep_spans, with_needed
 from data_builders.text.mentions import exchanged, find, needs_other_article, without
 from data_builders.text.phrases import Cases, Phrase, phrase_at
 from data_builders.text.sentences import chunk_spans, excerpt, sentence_spans, split_sentences
-from data_builders.text.words import stem
+from data_builders.text.words import predicate_place, stem
 
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
 
@@ -94,6 +94,17 @@ def test_any_choice_gives_a_subsequence_of_the_words_and_all_spans_the_text_itse
         assert with_needed(spans, kept) >= kept
     assert keep_spans(text, range(len(spans))) == text
     assert keep_spans(text, []) == ""
+
+
+@pytest.mark.parametrize("joint", [" ", ", ", " and ", " in "])
+def test_the_work_on_a_table_or_list_grows_with_its_words_not_their_square(
+    joint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(clauses, "predicate_place", lambda words: seen.append(len(words)) or predicate_place(words))
+    spans = split_spans(joint.join(["Paris", "table", "red", "Peru"] * 500))
+    assert sum(seen) < 4000 * 250
+    assert sum(len(span.needs) for span in spans) <= 2 * len(spans)
 
 
 @pytest.mark.parametrize(("entity", "text", "found"), CASES["mentions"])
