@@ -7,12 +7,13 @@ no imagined row.
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessorList
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import cut, merged_stop_ids
@@ -22,10 +23,10 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.decoders import NO_TOKEN, TokenChoice
 from d2e_sft.decoding.pairs import Output, PromptPair, TokenPair, Tokens, finished, resolved, token_pairs
-from d2e_sft.decoding.rows import Batch, batches_of, budget_of, no_gradients, rows_of
+from d2e_sft.decoding.rows import Batch, batches_of, budget_of, decoder_start_id, no_gradients, rows_of
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
-from d2e_sft.model.forward import evaluating, expect_of_transformers
+from d2e_sft.model.forward import bare_model, evaluating, expect_of_transformers
 from d2e_sft.model.loading import check_positions, position_limit
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
@@ -236,8 +237,8 @@ def _by_beams(
             return scores
 
         inputs = encoder_inputs([pairs[index].original for index in indices], 0)
-        with evaluating(model), no_gradients(model):
-            answers = model.generate(
+        with evaluating(model), no_gradients(model), _searching(model) as searched:
+            answers = searched.generate(
                 **{name: tensor.to(model.device) for name, tensor in inputs.items()},
                 num_beams=decoding.num_beams,
                 do_sample=False,
@@ -253,3 +254,20 @@ def _by_beams(
                 yield output
                 if output.ended:
                     break
+
+
+@contextmanager
+def _searching(model: Any) -> Iterator[Any]:
+    """Give the model a generation config of ids only: `generate` merges every option of the model's own one.
+
+    Beams, like one beam, are then chosen by the scores alone, without a least length or a forced token.
+    """
+    bare = bare_model(model)
+    own = bare.generation_config
+    bare.generation_config = GenerationConfig(
+        decoder_start_token_id=decoder_start_id(bare), pad_token_id=own.pad_token_id
+    )
+    try:
+        yield bare
+    finally:
+        bare.generation_config = own

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from transformers import GenerationConfig
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import samples_of
@@ -78,8 +79,10 @@ def test_alpha_zero_is_plain_greedy_decoding_with_one_stream() -> None:
         assert answer == plain[0, len(original) :].tolist()
 
 
-def test_as_many_beams_as_tokens_find_the_likeliest_of_all_answers() -> None:
+def test_as_many_beams_as_tokens_find_the_likeliest_of_all_answers_whatever_the_generation_config_asks() -> None:
     model = encoder_decoder()
+    asked = GenerationConfig(forced_bos_token_id=9, no_repeat_ngram_size=1, num_beams=4, decoder_start_token_id=0)
+    model.generation_config = asked
     width, start = model.config.vocab_size, model.config.decoder_start_token_id
     decoding = DecodingConfig(alpha=0, max_new_tokens=2, num_beams=width)
     ours = generate_debiased(model, ORIGINALS[:3], decoding=decoding, stop_ids=[])
@@ -90,6 +93,7 @@ def test_as_many_beams_as_tokens_find_the_likeliest_of_all_answers() -> None:
         first, second = logits.log_softmax(dim=-1).unbind(dim=1)
         best = int((first[0][:, None] + second).argmax())
         assert answer == [best // width, best % width]
+    assert model.generation_config is asked
 
 
 def test_beams_end_answers_at_stop_tokens_and_need_an_encoder() -> None:
