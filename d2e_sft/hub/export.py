@@ -52,6 +52,10 @@ _TOKENIZER = (
 )
 _FULL = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+_GENERATION = (
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"),
+    *("max_length", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p"),  # servers' defaults
+)
 
 # Deleted if not pushed again: an old adapter would be loaded with new full weights.
 _REPLACED = (
@@ -254,13 +258,18 @@ def _copy(run: Path, out: Path, patterns: tuple[str, ...], *, link: bool) -> Non
 
 
 def _write_generation_config(run: Path, out: Path, *, as_text: bool) -> None:
-    """Add the token that ended answers in training, which the config of a chat model may lack."""
+    """Write the base's ids and sampling options, and the token that ended answers, which a chat model may lack.
+
+    Penalties, beams and minimal lengths are left out, as the model was scored without them.
+    """
+    from transformers import GenerationConfig
+
     tokenizer, encoder_decoder = load_tokenizer(str(run))
     end_of_turn = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=as_text).end_of_turn
-    config = _generation_config(run, out)
+    base = _generation_config(run, out)
+    config = GenerationConfig(**{name: getattr(base, name) for name in _GENERATION})
     stops = merged_stop_ids(config.eos_token_id, end_of_turn)
     config.eos_token_id = stops[0] if len(stops) == 1 else stops
-    config._from_model_config = False  # it now says more than the model's configuration
     if config.pad_token_id is None:
         config.pad_token_id = pad_id(tokenizer)
     path = out / "generation_config.json"

@@ -119,15 +119,17 @@ def test_a_failure_leaves_no_folder_behind(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_the_generation_config_stops_where_answers_ended_in_training(tmp_path: Path) -> None:
+def test_the_generation_config_stops_where_answers_ended_in_training_and_decodes_as_scored(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    GenerationConfig(eos_token_id=9, temperature=0.3, do_sample=True).save_pretrained(run)
+    penalties = {"repetition_penalty": 1.1, "num_beams": 4, "min_length": 9, "forced_bos_token_id": 7}
+    GenerationConfig(eos_token_id=9, temperature=0.3, do_sample=True, **penalties).save_pretrained(run)
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "use_cache": False}))
     seal_run(run)
     export(run, tmp_path / "out", ExportOptions(link=True))
     written = GenerationConfig.from_pretrained(tmp_path / "out")
-    assert (written.eos_token_id, written.pad_token_id, written.temperature) == ([1, 9], 0, 0.3)
+    kept = {"eos_token_id": [1, 9], "pad_token_id": 0, "temperature": 0.3, "do_sample": True}
+    assert {name: value for name, value in written.to_diff_dict().items() if name != "transformers_version"} == kept
     assert json.loads((tmp_path / "out" / "config.json").read_text())["use_cache"] is True
     assert json.loads((run / "config.json").read_text())["use_cache"] is False, "the run stays as it is"
     assert GenerationConfig.from_pretrained(run).eos_token_id == 9

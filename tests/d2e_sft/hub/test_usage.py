@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import TextStreamer
+from transformers import GenerationConfig, TextStreamer
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
@@ -23,6 +23,7 @@ from d2e_sft.model.collation import left_pad
 from d2e_sft.model.loading import load_model
 from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
 from tests.d2e_sft.hub.runs import card_code, make_run, run_elsewhere
+from tests.factories import seal_run
 from tests.hub_server import running_hub
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -92,6 +93,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = tmp_path_factory.mktemp("usage")
     for name, (kind, changes, lora) in RUNS.items():
         run = make_run(world / name, kind, *changes, lora=lora)
+        for folder in (run, *world.glob(f"{name}/base")):  # as some models are published
+            GenerationConfig(repetition_penalty=9.0, no_repeat_ngram_size=1, decoder_start_token_id=0).save_pretrained(
+                folder
+            )
+        seal_run(run)
         export(run, world / name / "out", ExportOptions(merge=name == "merged"))
     return world
 
