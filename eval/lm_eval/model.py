@@ -252,9 +252,9 @@ class D2ELM(LM):
     def _imagined(self, request: Instance) -> str:
         """The request's prompt without its document's context; unchanged if the document does not give it."""
         prompt: str = request.args[0]
-        full, without = request.doc.get("prompt"), request.doc.get("prompt_without_context")
         # The harness strips the messages of a conversation.
-        before, match, after = prompt.rpartition(full.strip()) if full and without is not None else ("", "", "")
+        full, without = (request.doc.get("prompt") or "").strip(), request.doc.get("prompt_without_context")
+        before, match, after = prompt.rpartition(full) if full and without is not None else ("", "", "")
         return f"{before}{without.strip()}{after}" if match else prompt
 
 
