@@ -266,11 +266,11 @@ def position_limit(config: Any) -> int | None:
     return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
-def check_answer_fits(limit: int | None, new_tokens: int) -> None:
+def check_answer_fits(limit: int | None, new_tokens: int, option: str = "--max-new-tokens") -> None:
     """Raise a UserError if an answer may be longer than a model's positions, which hold prompt and answer."""
     if limit is not None and new_tokens >= limit:
         raise UserError(
-            f"--max-new-tokens {new_tokens:,}: the model has {limit:,} positions for prompt and answer together",
+            f"{option} {new_tokens:,}: the model has {limit:,} positions for prompt and answer together",
             remedy="lower it",
         )
 

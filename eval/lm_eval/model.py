@@ -22,7 +22,7 @@ from d2e_sft.decoding import DecodingConfig, OptionScore, PromptPair, generate, 
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.layers import ready_to_decode
-from d2e_sft.model.loading import load_model, position_limit
+from d2e_sft.model.loading import check_answer_fits, load_model, position_limit
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 
@@ -62,10 +62,18 @@ class ContinuationEncoder:
             raise UserError(f"log-likelihood of {text[:60]!r}: {problem}; expected at least one, and no more than fit")
         without = imagined.rstrip()
         imagined_tokens = self.tokens(without) if without else [self.first]
-        room = max(len(prompt), len(imagined_tokens)) if self.limit is None else self.limit + 1 - len(tokens)
-        cut = len(prompt) > room
-        imagined_prompt = prompt[-room:] if imagined_tokens == prompt else imagined_tokens[-room:]
-        return PromptPair(prompt[-room:], imagined_prompt, [tokens], truncated=cut)
+        return self._fitted(prompt, imagined_tokens, len(tokens) - 1, [tokens])  # the last one is not read
+
+    def encode_prompt(self, original: str, imagined: str, new_tokens: int) -> TokenPair:
+        """Encode a prompt in both views, each without the beginning that leaves no room for an answer."""
+        check_answer_fits(self.limit, new_tokens, "max_gen_toks")
+        return self._fitted(self.tokens(original), self.tokens(imagined), new_tokens)
+
+    def _fitted(
+        self, original: list[int], imagined: list[int], taken: int, options: Sequence[list[int]] = ()
+    ) -> TokenPair:
+        room = max(len(original), len(imagined)) if self.limit is None else self.limit - taken
+        return PromptPair(original[-room:], imagined[-room:], options, truncated=len(original) > room)
 
     def windows(self, text: str) -> list[TokenPair]:
         """Split a text into pieces that fit the model, each after at least the token before it."""
@@ -145,7 +153,7 @@ class D2ELM(LM):
         return text
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """The answer to each request's prompt, cut at its first stop text."""
+        """The answer to each request's prompt, cut at its first stop text; a prompt too long loses its beginning."""
         answers = [""] * len(requests)
         by_options: dict[str, list[int]] = {}
         for i, request in enumerate(requests):
@@ -170,10 +178,7 @@ class D2ELM(LM):
             for request in Progress(requests, desc="tokenising", disable=disable_tqdm)
         ]
         self._warn_of_plain(sum(pair.original == pair.imagined for pair in pairs), len(pairs))
-        if cut := sum(pair.truncated for pair in pairs):
-            _LOG.warning(
-                "%s of %s prompts are too long for the model and were cut at their beginning", cut, len(pairs)
-            )
+        _warn_of_cut(pairs)
         scores = self._score(pairs, f"log-likelihoods, decoded {describe(self.how.record())}", disable_tqdm)
         answers = [(score.logprob, score.greedy) for score in scores]
         for request, answer in zip(requests, answers, strict=True):
@@ -221,20 +226,20 @@ class D2ELM(LM):
         has_template = bool(getattr(self.tokenizer, "chat_template", None))
         sampled = options.get("do_sample", float(options.get("temperature", 0)) > 0)
 
-        tokens_of = self.encoder.tokens
+        new_tokens = next((int(length) for length in lengths if length is not None), self.max_gen_toks)
         pairs = [
-            PromptPair(
-                tokens_of(request.args[0]),
-                tokens_of(self._imagined(request)),
+            replace(
+                self.encoder.encode_prompt(request.args[0], self._imagined(request), new_tokens),
                 group=request.task_name,
                 name=_name(request),
             )
             for request in requests
         ]
+        _warn_of_cut(pairs)
         decoding = replace(
             self.how,
             batch_size=self.batch_size,
-            max_new_tokens=next((int(length) for length in lengths if length is not None), self.max_gen_toks),
+            max_new_tokens=new_tokens,
             stop_strings=stop_strings,
             temperature=float(options.get("temperature") or 1.0) if sampled else 0.0,
             top_p=float(options.get("top_p", 1.0)),
@@ -256,6 +261,11 @@ class D2ELM(LM):
         full, without = (request.doc.get("prompt") or "").strip(), request.doc.get("prompt_without_context")
         before, match, after = prompt.rpartition(full) if full and without is not None else ("", "", "")
         return f"{before}{without.strip()}{after}" if match else prompt
+
+
+def _warn_of_cut(pairs: Sequence[TokenPair]) -> None:
+    if cut := sum(pair.truncated for pair in pairs):
+        _LOG.warning("%s of %s prompts are too long for the model and were cut at their beginning", cut, len(pairs))
 
 
 def _name(request: Instance) -> str:

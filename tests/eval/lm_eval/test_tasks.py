@@ -97,16 +97,20 @@ def test_an_imagined_few_shot_prompt_lacks_one_context(
         assert imagined == before + after[after.index("Question: ") :]
 
 
-def _ask(model: D2ELM, doc: dict[str, str] | None = None, **options: Any) -> str:
+def _ask(model: D2ELM, prompt: str = "Why did it rain?", doc: dict[str, str] | None = None, **options: Any) -> str:
     """The answer to a request whose document does not know its context."""
-    [answer] = model.generate_until([Instance("generate_until", doc or {}, ("Why did it rain?", options), 0)])
+    [answer] = model.generate_until([Instance("generate_until", doc or {}, (prompt, options), 0)])
     return answer
 
 
 @pytest.mark.parametrize("doc", [{}, {"prompt": " ", "prompt_without_context": ""}])
-def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2ELM, doc: dict[str, str]) -> None:
-    answer = _ask(model, doc, max_gen_toks=5)
-    prompt = model.tokenizer("Why did it rain?")["input_ids"]
+@pytest.mark.parametrize("repeated", [1, 90])
+def test_a_document_that_does_not_know_its_context_is_decoded_plainly(
+    model: D2ELM, doc: dict[str, str], repeated: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = _ask(model, "Why did it rain?" * repeated, doc, max_gen_toks=5)
+    prompt = model.tokenizer("Why did it rain?" * repeated)["input_ids"][-(1024 - 5) :]
+    assert ("1 of 1 prompts are too long for the model and were cut" in caplog.text) == (repeated > 1)
     stops = stop_token_ids(model.model, 1)
     [plain] = generated(model.model, [PromptPair(prompt)], DecodingConfig(alpha=0, max_new_tokens=5), stop_ids=stops)
     assert answer == model.tokenizer.decode(plain, skip_special_tokens=True)
