@@ -122,12 +122,17 @@ def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSam
 
 
 def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
-    """The samples with these ids, in that order, or `count` of them drawn with a seed, in file order."""
+    """The samples with these ids, in that order, or `count` of them drawn with a seed, in file order.
+
+    An id that several datasets have stands for a sample of each.
+    """
     if not names:
         places = sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))
         return [samples[place] for place in places]
-    known = {sample.id: sample for sample in samples}
+    known: dict[str, list[EventSample]] = defaultdict(list)
+    for sample in samples:
+        known[sample.id].append(sample)
     for name in names:
         if name not in known:
             raise UserError(f"--sample {name}: no sample has this id.{did_you_mean(name, list(known))}")
-    return [known[name] for name in dict.fromkeys(names)]
+    return [sample for name in dict.fromkeys(names) for sample in known[name]]
