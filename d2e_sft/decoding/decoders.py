@@ -150,7 +150,7 @@ class RowStates:
 
 
 class TokenChoice:
-    """Chooses each pair's next token, with random draws that depend on the seed and the pair's index only."""
+    """Chooses each pair's next token, with random draws that depend on the seed and the pair's place only."""
 
     def __init__(self, decoding: DecodingConfig) -> None:
         self.decoder = decoder_of(decoding)
@@ -161,10 +161,10 @@ class TokenChoice:
         self.seed = decoding.seed
         self.draws: dict[int, random.Random] = {}
 
-    def __call__(self, states: RowStates, alpha: Tensor, indices: Sequence[int]) -> Tensor:
+    def __call__(self, states: RowStates, alpha: Tensor, places: Sequence[int]) -> Tensor:
         """Return tokens (B,), `NO_TOKEN` where the best score is NaN or infinite.
 
-        `alpha` (I,) is the ratio of each imagined row for `d2e`, `indices` (B,) are the pairs'.
+        `alpha` (I,) is the ratio of each imagined row for `d2e`, `places` (B,) are the pairs'.
         """
         scores, original = decoded_scores(states, self.decoder, alpha, with_original=self.plausibility > 0)
         if self.plausibility > 0:
@@ -175,15 +175,15 @@ class TokenChoice:
             return torch.where(best.abs() < torch.inf, likeliest, NO_TOKEN)
         warped: Tensor = self.warpers(None, scores)  # none of them uses earlier tokens
         cumulative = warped.double().softmax(dim=-1).cumsum(dim=-1)
-        u = torch.tensor([[self._draw(index)] for index in indices], dtype=torch.float64)
+        u = torch.tensor([[self._draw(place)] for place in places], dtype=torch.float64)
         # Rounding may leave the sum below 1; a token of probability 0 must not be drawn because of it.
         drawn = torch.searchsorted(cumulative, u.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
         return torch.where(best.abs() < torch.inf, drawn, NO_TOKEN)
 
-    def _draw(self, index: int) -> float:
-        if index not in self.draws:
-            self.draws[index] = random.Random(f"{self.seed}/{index}")
-        return self.draws[index].random()
+    def _draw(self, place: int) -> float:
+        if place not in self.draws:
+            self.draws[place] = random.Random(f"{self.seed}/{place}")
+        return self.draws[place].random()
 
 
 @cache

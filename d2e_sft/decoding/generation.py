@@ -196,8 +196,10 @@ def _by_steps(
                     rows.add([pairs[index] for index in indices], prefix)
                     active += [Output(index, ends.tokenizer) for index in indices]
                 states = rows.next_states()
-                places = [output.index for output in active]
-                alpha = torch.tensor([float(pairs[index].alpha or 0.0) for index in places], device=model.device)
+                indices = [output.index for output in active]
+                alpha = torch.tensor([float(pairs[index].alpha or 0.0) for index in indices], device=model.device)
+                own = [(pairs[index].place, index) for index in indices]
+                places = [index if place is None else place for place, index in own]
                 chosen = choose(states, alpha[states.partner], places)
             for output, token in zip(active, chosen.tolist(), strict=True):
                 if output.ended or output.cancelled:  # a compiled batch keeps its rows
@@ -260,7 +262,7 @@ def _by_beams(
 def _searching(model: Any) -> Iterator[Any]:
     """Give the model a generation config of ids only: `generate` merges every option of the model's own one.
 
-    Beams, like one beam, are then chosen by the scores alone, without a least length or a forced token.
+    Beams, like one beam, are then chosen by the scores alone, without a minimal length or a forced token.
     """
     bare = bare_model(model)
     own = bare.generation_config

@@ -23,6 +23,7 @@ class PromptPair(Generic[P_co]):
         alpha: The debias ratio of this pair; None: that of the `DecodingConfig`.
         name: For messages; `resolved` names a pair without one by its index.
         truncated: The context was cut to fit the model.
+        place: Seeds the pair's draws, so that they are the same in a part of a list; None: its index.
     """
 
     original: P_co
@@ -33,6 +34,7 @@ class PromptPair(Generic[P_co]):
     alpha: float | None = None
     name: str = ""
     truncated: bool = False
+    place: int | None = None
 
 
 TokenPair = PromptPair[Tokens]

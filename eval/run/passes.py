@@ -108,7 +108,8 @@ def _decode_missing(
     environment = {"d2e_sft": d2e_sft.__version__, **engine.environment(), "processes": processes.count}
     processes.broadcast_from_main(lambda: earlier.remove_stale(files.folder))
     lengths, groups = [prompt_length(pair) for pair in pairs], [chat.group for chat in task.conversations]
-    places = share(lengths, groups, task.decoding.group_batch_size, earlier.answers.keys(), processes)
+    ranks = share(lengths, groups, task.decoding.group_batch_size, earlier.answers.keys(), processes)
+    places = list(ranks)
     path = files.partial(processes.index)
     started = before = time.perf_counter()
     tokens = 0
@@ -116,7 +117,7 @@ def _decode_missing(
     bar = Progress(total=len(places), desc=f"decoding ({task.title})", unit="sample", leave=True)
     with closing(Journal(path, SessionHeader(fingerprint, engine.name, environment))) as journal, bar:
         try:
-            for reply in decode([pairs[place] for place in places], task.decoding):
+            for reply in decode([replace(pairs[place], place=rank) for place, rank in ranks.items()], task.decoding):
                 tokens += reply.tokens
                 now = time.perf_counter()
                 if tokens:

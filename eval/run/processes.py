@@ -71,9 +71,10 @@ def join_processes(engine: str) -> Processes:
 
 def share(
     lengths: Sequence[int], groups: Sequence[Hashable], together: int, done: AbstractSet[int], processes: Processes
-) -> list[int]:
+) -> dict[int, int]:
     """The places of the prompts that this process decodes, by length and group of all prompts, without those `done`.
 
+    Each place has its rank among all prompts, which seeds its draws whoever decodes it.
     Prompts are ordered as one process would decode them, by group and longest first, and cut into its batches; whole
     batches are then dealt out. So every process gets long and short prompts, and batches, with their rounding, do not
     depend on the number of processes.
@@ -82,5 +83,7 @@ def share(
     for place in sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True):
         members.setdefault(groups[place], []).append(place)
     batches = [order[i : i + together] for order in members.values() for i in range(0, len(order), together)]
+    ranks = {place: rank for rank, place in enumerate(place for batch in batches for place in batch)}
     left = [[place for place in batch if place not in done] for batch in batches]
-    return [place for batch in list(filter(None, left))[processes.index :: processes.count] for place in batch]
+    mine = list(filter(None, left))[processes.index :: processes.count]
+    return {place: ranks[place] for batch in mine for place in batch}

@@ -178,13 +178,17 @@ GROUPS = [random.Random(i).choice("aab") for i in range(103)]
 
 
 def shares(processes: int, done: frozenset[int] = frozenset()) -> list[list[int]]:
-    return [share(LENGTHS, GROUPS, 4, done, Processes(index=i, count=processes)) for i in range(processes)]
+    return [list(share(LENGTHS, GROUPS, 4, done, Processes(index=i, count=processes))) for i in range(processes)]
 
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_every_row_that_is_left_is_decoded_by_one_process(processes: int) -> None:
     assert sorted(i for part in shares(processes) for i in part) == list(range(len(LENGTHS)))
     done = frozenset(range(0, 103, 3))
+    alone = list(share(LENGTHS, GROUPS, 4, frozenset(), Processes()))
+    for i in range(processes):
+        for place, rank in share(LENGTHS, GROUPS, 4, done, Processes(index=i, count=processes)).items():
+            assert alone[rank] == place, "its draws are those of one process that was not interrupted"
     assert sorted(i for part in shares(processes, done) for i in part) == [i for i in range(103) if i % 3]
 
 

@@ -1,8 +1,10 @@
 """A model's habits, from scripted answers to questions that are asked without their contexts."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import islice
 from math import log
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from d2e_sft.decoding.pairs import OptionScore, PromptPair
 from d2e_sft.util.errors import UserError
 from eval.run import passes
 from eval.run.engines.engine import EngineReply
+from eval.run.engines.in_process import InProcessEngine
 from eval.run.habits import ClosedBook, Habit, TagRule
 from eval.run.options import EvalOptions
-from tests.tiny import make_sample
+from tests.tiny import make_sample, save_tiny_model
 
 ZERO_SHOT = TagRule(shots=0)
 
@@ -210,6 +213,29 @@ def test_an_interrupted_call_resumes(script: Script, monkeypatch: pytest.MonkeyP
     engine.asked.clear()
     assert [one.answers for one in habits(rows)] == [["Bo"]] * 4
     assert [question_of(one) for one in engine.asked[:-4]] == ["Who came 3?"]
+
+
+def test_draws_after_an_interruption_are_those_of_an_uninterrupted_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, rows = str(save_tiny_model(tmp_path / "model", seed=3)), [question(n) for n in range(6)]
+    whole = InProcessEngine.generate
+
+    def stops(*arguments: Any) -> Iterator[EngineReply]:
+        yield from islice((reply for reply in whole(*arguments) if reply.answer is not None), 3)
+        raise UserError("the machine was switched off")
+
+    def drawn(cache: str) -> list[str]:
+        monkeypatch.setenv("D2E_CACHE", str(tmp_path / cache))
+        ClosedBook(model, EvalOptions(max_new_tokens=6), TagRule("agreement", samples=1, shots=0)).habits(rows)
+        [file] = (tmp_path / cache / "closed-book").rglob("*.jsonl")
+        return [json.loads(line)["output"] for line in file.read_text("utf-8").splitlines()]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcessEngine, "generate", stops)
+        with pytest.raises(UserError, match="3 of 6 answers are kept"):
+            drawn("interrupted")
+    assert drawn("interrupted") == drawn("uninterrupted")
 
 
 def test_an_endpoint_is_asked_by_agreement(script: Script) -> None:
