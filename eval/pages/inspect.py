@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from d2e_sft.config.recipe import recipe_of
+from d2e_sft.data.chat_template import cut
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
@@ -206,21 +208,25 @@ def _prompts(
 def _inspect(
     model: Any, encoder: ViewEncoder, sample: EventSample, pair: TokenPair, options: InspectOptions
 ) -> Inspected:
-    alpha = options.alpha or 0.0
+    alpha, decode = options.alpha or 0.0, partial(encoder.tokenizer.decode, skip_special_tokens=True)
     if options.along == "gold":
         answer = encoder.answer_ids(sample)
+        text = decode(answer)
     else:
-        decoding = DecodingConfig(alpha=alpha, max_new_tokens=options.max_new_tokens)
+        stops = encoder.prompt_set.stops
+        decoding = DecodingConfig(alpha=alpha, max_new_tokens=options.max_new_tokens, stop_strings=stops)
         stop_ids = stop_token_ids(model, encoder.end_of_turn)
         with torch.no_grad():
             [output] = finished(generate(model, encoder.tokenizer, [pair], decoding, stop_ids=stop_ids))
-            answer = output.tokens
+        answer, text = output.tokens, cut(output.text, stops)
+        if text != output.text:  # without the tokens of the text that ended it
+            ends = (end for end in range(len(answer)) if decode(answer[:end]).startswith(text))
+            answer = answer[: next(ends, None)]
         if len(answer) < options.max_new_tokens:  # the answer is complete
             answer = [*answer, encoder.end_of_turn]
     alphas = alpha_grid(alpha)
     positions = answer_positions(model, encoder.tokenizer, pair, answer, alphas=alphas, top=options.top)
     prompts = encoder.tokenizer.decode(pair.original), encoder.tokenizer.decode(pair.imagined or ())
-    text = encoder.tokenizer.decode(answer, skip_special_tokens=True)
     right, marks = None, [""] * len(answer)
     if options.graded and options.along == "decoded":
         wording, fmt = encoder.prompt_set, sample.format

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import load_model
@@ -50,6 +50,19 @@ def test_the_model_is_moved_to_the_accelerator(world: Path, tmp_path: Path, monk
     options = InspectOptions(along="gold")
     with pytest.raises(NotImplementedError, match="meta tensor"):  # it computes there, without data
         inspect_samples(str(world / "model"), [make_sample(1)], tmp_path / "page.html", options)
+
+
+def test_an_answer_lacks_the_text_that_ends_it_as_in_an_evaluation(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tokens() -> list[str]:
+        _, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--sample", "s1")
+        return [position["text"] for position in data["samples"][0]]
+
+    free = tokens()
+    place = next(i for i, text in enumerate(free) if i and text.isascii() and text not in free[:i])
+    monkeypatch.setattr(PromptSet, "stops", property(lambda _: (free[place],)))
+    assert tokens() == [*free[:place], "<|end|>"]
 
 
 @pytest.mark.parametrize("along", ["decoded", "gold"])
