@@ -98,7 +98,7 @@ class EndpointEngine:
                 return
             left = sorted(unusable)
         raise UserError(
-            f"{len(left)} of {len(pairs)} prompts got no chat completion, twice; the first: {pairs[left[0]].name}",
+            f"{len(left)} of {len(pairs)} prompts got no completion, twice; the first: {pairs[left[0]].name}",
             remedy="run the same command again; if it happens again, look at what the server sends",
         )
 
@@ -109,7 +109,7 @@ class _Logprobs(BaseModel):
 
 class _TextChoice(BaseModel):
     index: int = 0
-    text: str = ""
+    text: str | None = None
     logprobs: _Logprobs | None = None
 
 
@@ -139,8 +139,9 @@ class _TextBackend(OpenAIBackend):
         except ValidationError:
             return None
 
-    def _reply(self, choices: list[_TextChoice], pair: PromptPair[Any]) -> Reply:
-        return Reply(text=choices[0].text)
+    def _reply(self, choices: list[_TextChoice], pair: PromptPair[Any]) -> Reply | None:
+        text = choices[0].text
+        return None if text is None else Reply(text=text)  # None, say, in a chat completion
 
 
 class _EchoedReply(Reply):

@@ -110,13 +110,15 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
 
     def reply(path: str, request: dict[str, Any]) -> dict[str, Any]:
         text = f" {request['prompt'][-5:]} and more"
-        return {} if len(server.requests) == 1 else {"choices": [{"index": 0, "text": text}]}  # first no completion
+        return unusable.pop() if unusable else {"choices": [{"index": 0, "text": text}]}
+
+    unusable: list[dict[str, Any]] = [{}, {"choices": [{"index": 0, "message": {"content": "in chat form"}}]}]
 
     with ScriptedServer(reply) as server:
         engine = EndpointEngine(EndpointOptions(model="base", base_url=f"{server.url}/v1", concurrency=1))
         replies = list(engine.generate(engine.prepare(task), task.decoding))
     assert {reply.place: reply.answer for reply in replies} == {0: " x 0 a and more", 1: " x 0 b and more"}
-    assert len(server.requests) == 3
+    assert len(server.requests) == 4
     for request in server.requests:
         assert (request["path"], request["model"], request["max_tokens"]) == ("/v1/completions", "base", 7)
         assert request["stop"] == ["\n\n"]
