@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.options import Lengths, Number
+from d2e_sft.config.options import Number, comma_list, lengths
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.table import Table
@@ -22,7 +22,7 @@ def bench() -> None:
 
 
 def _lengths(name: str, default: str, help: str) -> Callable[[Any], Any]:
-    return click.option(name, type=Lengths(), default=default, show_default=True, help=help)
+    return comma_list(name, metavar="N,N,...", default=default, read=lengths, show_default=True, help=help)
 
 
 def _count(name: str, default: int, help: str) -> Callable[[Any], Any]:
@@ -46,7 +46,7 @@ _JSON = click.option("--json", "json_file", type=click.Path(dir_okay=False, path
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
 @click.option("--objective", type=click.Choice(["d2e", "prefer"]), default="d2e", show_default=True)
 @click.option("--trl", is_flag=True, help="Also TRL's trainer (pip install 'd2e-sft[bench]').")
-@click.option("--engines", metavar="NAME,...", default="", help="Only these, with their SFT baselines.")
+@comma_list("--engines", metavar="NAME,...", default="", help="Only these, with their SFT baselines.")
 @click.option("--profile", is_flag=True, help="Also show where a step's time goes, by torch's profiler.")
 @_JSON
 def train(model: str, engines: str, json_file: Path | None, **options: Any) -> None:
@@ -111,7 +111,7 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
 
 @bench.command("gpu")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="runs/gpu", show_default=True)
-@click.option("--shapes", help="Names separated by commas. [default: four, from 135M to 7B parameters]")
+@comma_list("--shapes", help="Names separated by commas. [default: four, from 135M to 7B parameters]")
 @click.option("--minutes", type=Number(0.1), default=8.5, show_default=True, help="No case begins after this time.")
 @click.option("--rehearse", is_flag=True, help="Use tiny shapes, on any device; D2E_DEVICE=cpu: on the CPU.")
 def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:

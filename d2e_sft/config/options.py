@@ -27,18 +27,27 @@ class Number(click.FloatRange):
         return number
 
 
-class Lengths(click.ParamType):
-    """Positive whole numbers, separated by commas."""
+def comma_list(
+    *names: str, default: str | None = None, read: Callable[[str, str], Any] = lambda _, text: text, **settings: Any
+) -> Callable[[Any], Any]:
+    """Return a click option whose value is a text with commas; where the option is repeated, the texts add up.
 
-    name = "N,N,..."
+    `read` turns the option's name and its text into the value.
+    """
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        if isinstance(value, list):
-            return value
-        numbers = [int(part) if part.strip().isdecimal() else 0 for part in str(value).split(",")]
-        if 0 in numbers:
-            self.fail(f"got {value!r}; expected lengths in tokens, for example 150,350,700", param, ctx)
-        return numbers
+    def joined(_: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
+        return read(option.opts[0], ",".join(texts)) if texts else None
+
+    defaults = None if default is None else [default]
+    return click.option(*names, multiple=True, default=defaults, callback=joined, **settings)
+
+
+def lengths(_: str, text: str) -> list[int]:
+    """Read positive whole numbers, separated by commas."""
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if 0 in numbers:
+        raise click.BadParameter(f"got {text!r}; expected lengths in tokens, for example 150,350,700")
+    return numbers
 
 
 class OneOf(click.Choice[str]):

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import click
 
-from d2e_sft.config.options import Number, given_options
+from d2e_sft.config.options import Number, comma_list, given_options
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
@@ -36,7 +36,7 @@ _share_option = partial(click.option, metavar="SHARE", type=Number(0, 1), defaul
 
 
 @click.command()
-@click.option(
+@comma_list(
     "--datasets", help=f"Comma-separated names, of: {', '.join(SOURCES)}; or .yaml files that describe your own data."
 )
 @click.option(
@@ -93,7 +93,7 @@ _share_option = partial(click.option, metavar="SHARE", type=Number(0, 1), defaul
     help="Add a copy with another entity to this share of each dataset's test rows, where that makes sense: "
     "d2e eval then reports the habit gap.",
 )
-@click.option(
+@comma_list(
     "--swap-pool",
     metavar="POOLS",
     help="Where other answers come from, comma-separated in this order: options (the row's own options or choices), "
@@ -123,11 +123,11 @@ _share_option = partial(click.option, metavar="SHARE", type=Number(0, 1), defaul
     "refined context stays.",
 )
 @judge_options
-@click.option(
+@comma_list(
     "--judge-jobs",
     default=",".join(JUDGE_JOBS),
     show_default=True,
-    callback=some_of(JUDGE_JOBS),
+    read=some_of(JUDGE_JOBS),
     help="Jobs of the judge: reject training samples whose context does not support the answer; refine contexts, "
     "unless --refine says who does.",
 )

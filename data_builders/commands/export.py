@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from d2e_sft.config.objectives import VIEWS
+from d2e_sft.config.options import comma_list
 from d2e_sft.util.terminal import filled
 from data_builders.build.export import FORMATS, ExportFormat
 from data_builders.build.export import export as export_pairs
@@ -23,11 +24,11 @@ from data_builders.commands.shared import PATH, print_table, some_of
     "rejected. llamafactory: messages, with dataset_info.json. axolotl: messages, "
     "with a mark on each turn that is trained on. jsonl: prompt, answer, weight, loss and accepted answers.",
 )
-@click.option(
+@comma_list(
     "--views",
     default="original",
     show_default=True,
-    callback=some_of(VIEWS),
+    read=some_of(VIEWS),
     help=f"Comma-separated, of: {', '.join(VIEWS)}.",
 )
 @click.option("--out", type=PATH, help="Folder for the results. Default: DIR-FORMAT.")

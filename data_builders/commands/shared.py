@@ -19,14 +19,14 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         click.echo(Table.of(header, rows).terminal() + "\n")
 
 
-def some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], tuple[str, ...]]:
-    """Return the callback of an option whose value is some of these names, comma-separated."""
+def some_of(known: Sequence[str]) -> Callable[[str, str], tuple[str, ...]]:
+    """Return how a `comma_list` of some of these names is read."""
 
-    def read(_: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
+    def read(option: str, text: str) -> tuple[str, ...]:
         names = {name.strip() for name in text.split(",")}
         if unknown := sorted(names.difference(known)):
             hint = did_you_mean(unknown[0], known)
-            raise UserError(f"{option.opts[0]}: got {unknown[0]!r}; expected some of {', '.join(known)}.{hint}")
+            raise UserError(f"{option}: got {unknown[0]!r}; expected some of {', '.join(known)}.{hint}")
         return tuple(name for name in known if name in names)
 
     return read

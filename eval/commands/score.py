@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.config.options import comma_list
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import PICTURES, check_ending, write_whole
 from d2e_sft.util.terminal import warn
@@ -31,7 +32,7 @@ _STDOUT = "-"
     metavar="FILE|DIR",
     help="The official gold file or its folder; for rows the benchmark.",
 )
-@click.option("--names", metavar="A,B", help="Names of several files in tables. [default: their own]")
+@comma_list("--names", metavar="A,B", help="Names of several files in tables. [default: their own]")
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the scorer; repeatable.")
 @click.option("--json", "json_out", metavar="FILE", help="Write the scores as JSON; - prints them instead of tables.")
 @click.option("--latex", metavar="FILE", help="Write a LaTeX table; - prints it instead of tables.")

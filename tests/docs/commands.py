@@ -197,7 +197,8 @@ def _check_sweep(_: dict[str, object], arguments: list[str]) -> None:
 
 
 def _check_datasets(options: dict[str, object], arguments: list[str]) -> None:
-    names = [name for name in str(options.get("datasets") or "").split(",") if name and not name.isupper()]
+    texts = ",".join(options.get("datasets") or ())
+    names = [name for name in texts.split(",") if name and not name.isupper()]
     expect((name for name in names if not name.endswith(".yaml")), SOURCES, "dataset")
     sources = [SOURCES[name] for name in names if name in SOURCES] or [*SOURCES.values()]
     parse_settings((word for word in arguments if not _is_placeholder(word.rpartition("=")[2])), sources)

@@ -30,12 +30,14 @@ from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model
 _DERIVED = {"train": "reconstruct_rl/train.json", "test": "raw/event_dataset_test.json"}
 
 
-def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path) -> None:
-    result = call("data", "build", "--datasets", "ecare, mctaco", "--raw", raw, "--out", tmp_path / "out")
+@pytest.mark.parametrize("datasets", [["ecare, mctaco"], ["ecare", "--datasets", "mctaco"]])
+def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path, datasets: list[str]) -> None:
+    result = call("data", "build", "--datasets", *datasets, "--raw", raw, "--out", tmp_path / "out")
     assert result.status == 0, result.out
     lines = [line.split() for line in result.out.splitlines()]
     assert ["dataset", "split", "relation", "format", "rows"] in lines
     assert ["ecare", "test", "causal", "scq", "2"] in lines
+    assert ["mctaco", "test", "temporal", "mcq", "1"] in lines
     assert ["ecare", "train", "repeated", "rows", "3", "→", "2", "rows"] in lines
     assert "warning: ecare/train.jsonl: differs from the published file" in result.err
 
