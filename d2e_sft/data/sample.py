@@ -1,6 +1,7 @@
 """EventSample: the row of builders, training and evaluation, checked when read or written, as Parquet or JSONL."""
 
 import json
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from d2e_sft.data.built import SWAPPED, manifest_of
 from d2e_sft.data.conversation import Conversation
 from d2e_sft.util.answers import contains, is_same_answer, normalise
-from d2e_sft.util.errors import UserError, describe_validation_error, shortened
+from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean, shortened
 from d2e_sft.util.files import object_with_unique_keys, replacing, surrogate_problem
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
@@ -189,6 +190,27 @@ def check_row(row: Any) -> EventSample | str:
     except (ValueError, TypeError, RecursionError) as error:
         return f"cannot be written as JSON ({error}); NaN, infinity and deep nesting are not supported"
     return surrogate_problem(text) or sample
+
+
+def pick_samples(
+    samples: Sequence[EventSample], ids: Sequence[str], count: int, seed: int, *, option: str = "ids"
+) -> list[EventSample]:
+    """Return the samples with these ids, in that order, or at most `count` drawn with a seed, in the data's order.
+
+    An id that several datasets have stands for a sample of each. Raises UserError, by the option's name, for an id
+    that no sample has.
+    """
+    if not ids:
+        return [samples[i] for i in sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))]
+    known: dict[str, list[EventSample]] = {}
+    for sample in samples:
+        known.setdefault(sample.id, []).append(sample)
+    for name in ids:
+        if name not in known:
+            raise UserError(
+                f"{option}: got {name!r}; none of {len(samples):,} rows has it.{did_you_mean(name, known)}"
+            )
+    return [sample for name in dict.fromkeys(ids) for sample in known[name]]
 
 
 def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> list[EventSample]:

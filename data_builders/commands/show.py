@@ -1,6 +1,5 @@
 """`d2e data show`: show rows with their three views, in the terminal or as a page."""
 
-import random
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
@@ -13,9 +12,9 @@ import click
 from d2e_sft.config.objectives import VIEWS
 from d2e_sft.data.chat_template import EndOfTurn
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
-from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.data.sample import EventSample, Split, pick_samples
 from d2e_sft.util.answers import WORD, words
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.terminal import warn
@@ -89,7 +88,7 @@ def show(
             f"--end-of-turn {ends} without --labels; no tokens are shown", "add --labels MODEL, or drop it"
         )
     data_set, refiner = _read(data, splits or SPLITS, raw, seed, settings)
-    shown = pick(data_set.samples, ids) if ids else draw(data_set.samples, rows, seed)
+    shown = pick_samples(data_set.samples, ids, rows, seed, option="--id")
     if refiner:
         shown, _ = refine_by(shown, refiner, labelled_datasets(data_set.samples))
     if html:
@@ -176,20 +175,6 @@ def _field(name: str, text: str) -> Iterator[str]:
     lines = [part for line in text.split("\n") for part in textwrap.wrap(line, _WIDTH - _INDENT) or [""]]
     for number, line in enumerate(lines):
         yield f"{'' if number else name:<{_INDENT}}{line}".rstrip()
-
-
-def draw(samples: Sequence[EventSample], rows: int, seed: int) -> list[EventSample]:
-    """Return at most `rows` rows, drawn with the seed, in the data's order."""
-    return [samples[i] for i in sorted(random.Random(seed).sample(range(len(samples)), min(rows, len(samples))))]
-
-
-def pick(samples: Sequence[EventSample], ids: Sequence[str]) -> list[EventSample]:
-    """Return the rows with these ids, in the order of the ids; UserError for an unknown id."""
-    by_id = {sample.id: sample for sample in samples}
-    for name in ids:
-        if name not in by_id:
-            raise UserError(f"--id: got {name!r}; none of {len(by_id):,} rows has it.{did_you_mean(name, by_id)}")
-    return [by_id[name] for name in ids]
 
 
 def marked(sample: EventSample) -> list[tuple[str, bool]]:

@@ -7,7 +7,7 @@ import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
-from d2e_sft.data.sample import read_samples
+from d2e_sft.data.sample import pick_samples, read_samples
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import preload
@@ -74,9 +74,9 @@ def inspect(
         if options["along"] == "gold":
             raise UserError("--along gold: your own question has no gold answer", "use --along decoded")
     else:
-        from eval.run.benchmark import choose_samples, locate_benchmark
+        from eval.run.benchmark import locate_benchmark
 
-        samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
+        samples = pick_samples(read_samples(locate_benchmark(bench).file), names, count, seed, option="--sample")
     check_model(model)
     preload("transformers.modeling_utils")
     from eval.pages.inspect import InspectOptions, inspect_samples

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from d2e_sft.data.built import MANIFEST, read_manifest
 from d2e_sft.data.sample import BadRow, EventSample
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
 
 SUITES = ("piper", "ood", "conflict")
 DATA_ROOT = Path("data")
@@ -119,20 +119,3 @@ def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSam
             "generate the answers: --answer generate",
         )
     return askable
-
-
-def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
-    """The samples with these ids, in that order, or `count` of them drawn with a seed, in file order.
-
-    An id that several datasets have stands for a sample of each.
-    """
-    if not names:
-        places = sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))
-        return [samples[place] for place in places]
-    known: dict[str, list[EventSample]] = defaultdict(list)
-    for sample in samples:
-        known[sample.id].append(sample)
-    for name in names:
-        if name not in known:
-            raise UserError(f"--sample {name}: no sample has this id.{did_you_mean(name, list(known))}")
-    return [sample for name in dict.fromkeys(names) for sample in known[name]]

@@ -12,9 +12,9 @@ from typing import cast
 
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import NLI_LABELS, EventSample, Format, check_row, read_samples
+from d2e_sft.data.sample import NLI_LABELS, EventSample, Format, check_row, pick_samples, read_samples
 from d2e_sft.util.errors import UserError
-from eval.run.benchmark import choose_samples, locate_benchmark, rows_file
+from eval.run.benchmark import locate_benchmark, rows_file
 
 CHOICE = ("scq", "mcq")
 
@@ -93,7 +93,7 @@ def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Q
     if file is None:
         return list(OWN_EXAMPLES)
     with_context = [sample for sample in read_samples(file) if sample.context.strip()]
-    return [as_question(sample) for sample in choose_samples(with_context, (), count, seed)] or list(OWN_EXAMPLES)
+    return [as_question(sample) for sample in pick_samples(with_context, (), count, seed)] or list(OWN_EXAMPLES)
 
 
 def as_question(sample: EventSample) -> Question:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.sample import MOST_CHARACTERS, read_samples, write_bad_rows, write_samples
+from d2e_sft.data.sample import MOST_CHARACTERS, pick_samples, read_samples, write_bad_rows, write_samples
 from d2e_sft.util.errors import UserError
 from tests.command import d2e, refusal_of
 from tests.d2e_sft.hub.runs import make_run
@@ -241,3 +241,8 @@ def test_rows_next_to_a_damaged_manifest_are_not_used(tmp_path: Path, build: Pat
         ("export", run, tmp_path / "out"),
     ):
         assert said in refusal_of(*call)
+
+
+def test_an_id_picks_the_row_of_each_dataset_that_has_it() -> None:
+    rows = [make_sample(1, dataset=dataset) for dataset in ("one", "two")]
+    assert pick_samples(rows, ["s1"], count=1, seed=0) == rows

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.util.errors import UserError
-from eval.run.benchmark import choose_samples, locate_benchmark, locate_suite
+from eval.run.benchmark import locate_benchmark, locate_suite
 from eval.run.demonstrations import MODERATE_WORDS, Demonstrations, load_demonstrations
 from eval.run.processes import Processes, join_processes, share
 from tests.factories import bench_rows, save_bench, train_rows
@@ -166,11 +166,6 @@ def test_training_rows_are_looked_for_in_three_places(tmp_path: Path, monkeypatc
     assert file(places[0]) == file(places[0] / "train.jsonl") == places[0] / "train.jsonl"
     with pytest.raises(UserError, match="neither a file nor a folder with"):
         file(tmp_path / "nowhere")
-
-
-def test_an_id_chooses_the_row_of_each_dataset_that_has_it() -> None:
-    rows = [make_sample(1, dataset=dataset) for dataset in ("one", "two")]
-    assert choose_samples(rows, ["s1"], count=1, seed=0) == rows
 
 
 LENGTHS = [random.Random(0).randrange(50, 900) for _ in range(103)]
