@@ -32,6 +32,9 @@ _REFUSAL = (  # in normalised text, which has no apostrophes and articles
 )
 _WITH_REFUSAL = re.compile(rf"\b{_REFUSAL}\b")
 _WHOLE_REFUSAL = re.compile(rf"(?:i |it )?{_REFUSAL}|na|unclear|not (?:applicable|available|found)")
+# Thai to Burmese, Khmer, kana, Han and Hangul, whose words are not parted by blanks or have particles.
+UNSPACED = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
+_MARK = re.compile(r"’s\b|[^\w\s\x00-\x7f]")
 _SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers as they are written, and signs with a meaning
 
 
@@ -74,11 +77,23 @@ def is_same_answer(first: str, second: str) -> bool:
     return answer_key(first) == answer_key(second)
 
 
-def contains(text: str, words: str, *, signs: bool = False) -> bool:
-    """Whether the text has the words one after another, both normalised; with `signs` also their numbers and signs."""
-    key = normalise(words)
+def parted(text: str) -> str:
+    """Return the text with blanks for typographic marks and ’s, and around characters of scripts without blanks."""
+    return text if text.isascii() else re.sub(UNSPACED, r" \g<0> ", _MARK.sub(_blank_for_punctuation, text))
+
+
+def _blank_for_punctuation(mark: re.Match[str]) -> str:
+    return " " if unicodedata.category(mark[0][0]).startswith("P") else mark[0]
+
+
+def contains(text: str, words: str, *, signs: bool = False, form: Callable[[str], str] = normalise) -> bool:
+    """Whether the text has the words one after another, both parted and in a form; `signs`: also numbers and signs.
+
+    `London's` has the word `London`.
+    """
+    key, found = (form(parted(part.replace("'s", "’s"))) for part in (words, text))
     has_signs = not signs or Counter(_signs(words)) <= Counter(_signs(text))
-    return bool(key) and f" {key} " in f" {normalise(text)} " and has_signs
+    return bool(key) and f" {key} " in f" {found} " and has_signs
 
 
 def has_refusal(text: str, *, whole: bool = False) -> bool:

@@ -16,13 +16,12 @@ too, and in a script without blanks each character is one.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from sentencex import segment
 
-from d2e_sft.util.answers import contains, has_refusal, normalise
+from d2e_sft.util.answers import UNSPACED, contains, has_refusal, normalise, parted
 from eval.score.predictions import Prediction
 
 # Key in scores.json → name in tables.
@@ -41,9 +40,6 @@ these they this those to was we were what when where which who why will with wou
 """
 _IDLE = frozenset(_FUNCTION_WORDS.split())
 _WHOLE = r"(?<!\w)(?<!\d[.,]){}(?!\w)(?![.,]\d)"  # no part of a word or a number
-_MARK = re.compile(r"’s\b|[^\w\s\x00-\x7f]")
-# Thai to Burmese, Khmer, kana, Han and Hangul, whose words are not parted by blanks or have particles.
-_UNSPACED = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
 
 def answer_in_context(answer: str, context: str) -> float | None:
@@ -85,10 +81,10 @@ def lacks_answer(prediction: Prediction) -> bool:
 def _has_words_of(gold: str, context: str) -> bool:
     """Whether a context has an answer as it is written, or one of its words; so for an answer without words."""
     words = _words(gold)
-    pairs = (run[at : at + 2] for run in re.findall(f"{_UNSPACED}+", gold) for at in range(max(1, len(run) - 1)))
+    pairs = (run[at : at + 2] for run in re.findall(f"{UNSPACED}+", gold) for at in range(max(1, len(run) - 1)))
     return (
         not words
-        or not set(_words(context)).isdisjoint(word for word in words if not re.fullmatch(_UNSPACED, word))
+        or not set(_words(context)).isdisjoint(word for word in words if not re.fullmatch(UNSPACED, word))
         or any(pair in context for pair in pairs)
         or re.search(_WHOLE.format(re.escape(gold.strip())), context, re.IGNORECASE) is not None
     )
@@ -138,12 +134,7 @@ def has_free_answer(prediction: Prediction) -> bool:
 
 @lru_cache(maxsize=1 << 14)  # samples share contexts, and several runs answer them
 def _words(text: str) -> tuple[str, ...]:
-    parted = re.sub(_UNSPACED, r" \g<0> ", _MARK.sub(_blank_for_punctuation, text))
-    return tuple(word for word in normalise(parted).split() if word not in _IDLE)
-
-
-def _blank_for_punctuation(mark: re.Match[str]) -> str:
-    return " " if unicodedata.category(mark[0][0]).startswith("P") else mark[0]
+    return tuple(word for word in normalise(parted(text)).split() if word not in _IDLE)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Format, Relation, Subset
-from d2e_sft.util.answers import answer_key, exact_match, look_alikes, normalise, scored_text
+from d2e_sft.util.answers import answer_key, contains, exact_match, look_alikes, normalise, scored_text
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import read_json_as, replacing, sha256_of
 from d2e_sft.util.option_match import option_called
@@ -110,22 +110,22 @@ class Prediction(BaseModel):
 
     @property
     def right(self) -> bool:
-        """Whether the answer is the gold one: an exact match, for mcq of the sets; of chat the output contains it."""
+        """Whether the answer is the gold one: an exact match, for mcq of the sets; chats contain it as whole words."""
         if self.format == "chat":
-            text = scored_text(" ".join(self.answer))
-            return any(key in text for gold in self.gold if (key := scored_text(gold)))
+            return self.gives(self.gold)
         return (self.exact_match if self.set_accuracy is None else self.set_accuracy) == 1
 
     def gives(self, answers: Sequence[str]) -> bool:
         """Whether the extracted answer is one of `answers`, compared like the format's exact match.
 
         This compares the label in nli, the set of options in mcq, an option in scq, normalised text in qa, and in chat
-        normalised text that the output contains.
+        normalised text that the output contains as whole words.
         """
         if not answers or not self.answer:
             return False
         if self.format == "chat":
-            return self.contains(answers)
+            text = " ".join(self.answer)
+            return any(contains(text, answer, form=scored_text) for answer in answers)
         if self.format == "qa":
             return exact_match(" ".join(self.answer), answers) == 1
         accepted = {option_called(text, self.options) or text for text in answers}

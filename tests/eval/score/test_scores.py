@@ -352,6 +352,27 @@ def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one()
     assert faithful["context_recall"].mean == 1
 
 
+@pytest.mark.parametrize(
+    ("gold", "output", "right"),
+    [
+        ("30 days", "It takes 130 days.", False),
+        ("30 days", "It takes “30 days”—gladly.", True),
+        ("no", "I do not know.", False),
+        ("Anna", "It is Anna's, or Anna’s.", True),
+        ("Ann", "It is Anna's.", False),
+        ("5", "It is -5 degrees.", False),
+        ("99", "It costs €99.50.", False),
+        ("99.50", "It costs €99.50.", True),
+        ("30天", "需要130天。", False),
+        ("谷仓", "钥匙放在谷仓里。", True),
+        ("부산", "그는 부산으로 갔다.", True),
+    ],
+)
+def test_a_chat_is_right_and_gives_its_habit_by_whole_words(gold: str, output: str, right: bool) -> None:
+    prediction = score_output(chat_sample(context=CONTEXT, answers=[gold]), output, "")
+    assert (prediction.right, prediction.gives([gold])) == (right, right)
+
+
 def test_rows_of_other_formats_and_without_context_have_none() -> None:
     bare = score_output(chat_sample(context=""), "At nine.", "")
     assert score_predictions([choice(1, True), prediction(2, True), bare]).overall.faithfulness is None
