@@ -16,6 +16,7 @@ _MAY = re.compile(r"\bMay\b")  # the month
 _COUNTED = ("many", "much", "long", "old", "far")
 _PASTS = ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
@@ -41,6 +42,11 @@ _SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers a
 def normalise(text: str) -> str:
     """Lower-case the text, drop ASCII punctuation and English articles, collapse spaces (SQuAD 1.1's script)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def without_apostrophes(text: str) -> str:
+    """Return the text as normalised, without typographic apostrophes, too: SQuAD's script keeps them."""
+    return normalise(text.translate(_APOSTROPHES))
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +75,7 @@ def look_alikes(texts: Iterable[str], key: Callable[[str], str]) -> list[list[st
 
 def answer_key(text: str) -> str:
     """Return text that is equal for free answers that say the same: as normalised, but with numbers and signs."""
-    return " ".join([normalise(text), *_signs(text)])
+    return " ".join([without_apostrophes(text), *_signs(text)])
 
 
 def is_same_answer(first: str, second: str) -> bool:
@@ -98,7 +104,7 @@ def contains(text: str, words: str, *, signs: bool = False, form: Callable[[str]
 
 def has_refusal(text: str, *, whole: bool = False) -> bool:
     """Return whether a usual phrase says that the context does not answer; `whole`: whether the text is only that."""
-    plain = normalise(text)
+    plain = without_apostrophes(text)
     return bool(_WHOLE_REFUSAL.fullmatch(plain) if whole else _WITH_REFUSAL.search(plain))
 
 

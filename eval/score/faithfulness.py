@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from sentencex import segment
 
-from d2e_sft.util.answers import UNSPACED, contains, has_refusal, normalise, parted
+from d2e_sft.util.answers import UNSPACED, contains, has_refusal, normalise, parted, without_apostrophes
 from eval.score.predictions import Prediction
 
 # Key in scores.json → name in tables.
@@ -92,12 +92,12 @@ def _has_words_of(gold: str, context: str) -> bool:
 
 def refusals_of(predictions: Iterable[Prediction]) -> frozenset[str]:
     """Return the accepted answers of unanswerable rows, normalised."""
-    return frozenset(normalise(gold) for p in predictions if p.subset == "unanswerable" for gold in p.gold)
+    return frozenset(without_apostrophes(gold) for p in predictions if p.subset == "unanswerable" for gold in p.gold)
 
 
 def refuses(answer: str, refusals: Collection[str] = ()) -> bool:
     """Return whether an answer says that there is none: one of `refusals`, or a usual phrase."""
-    return normalise(answer) in refusals or has_refusal(answer)
+    return without_apostrophes(answer) in refusals or has_refusal(answer)
 
 
 def word_measures(prediction: Prediction, refusals: Collection[str] = ()) -> dict[str, float]:

@@ -68,6 +68,8 @@ test_warning = messages_of(__file__, {
         + "The year is unknown.,Which year?,unknown\n"),
     "rows refuse already": warned(REFUSED, QA + "refusal: not given\n", unanswerable=0.2),
     "a declared refusal": warned(REFUSED, QA + "refusal: not given\n"),
+    "a declared refusal with another apostrophe": warned(
+        REFUSED.replace("Not given", "I don’t know"), QA + 'refusal: "I don\'t know"\n'),
     "a declared refusal that no row has": warned(usual("the shed", 40), QA + "refusal: [not stated, unknown]\n"),
     "ids and options look alike": warned(ALIKE, SCQ),
     "questions contain their context": warned(QUOTING),

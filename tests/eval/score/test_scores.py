@@ -14,6 +14,7 @@ from eval.score.faithfulness import (
     claim_overlap,
     context_recall,
     lacks_answer,
+    refusals_of,
     refuses,
     word_measures,
 )
@@ -302,6 +303,8 @@ def test_words_beside_marks_and_of_scripts_without_blanks_are_found(
         ("The context does not say.", True),
         ("It isn't mentioned in the text.", True),
         ("I don't know", True),
+        ("The passage doesn’t say, and I donʼt know.", True),
+        ("It’s not in the text!", True),
         ("This cannot be determined from the passage.", True),
         ("Unknown", True),
         ("There is not enough information.", True),
@@ -312,7 +315,7 @@ def test_words_beside_marks_and_of_scripts_without_blanks_are_found(
     ],
 )
 def test_refusals(answer: str, said: bool) -> None:
-    assert refuses(answer) == said
+    assert refuses(answer, refusals_of([story(1, "unanswerable", "", gold=["It's not in the text"])])) == said
 
 
 def test_right_and_wrong_refusals_and_the_rest() -> None:
