@@ -5,6 +5,7 @@ import string
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any, cast
 
 from d2e_sft.data.built import SWAPPED, TAG
@@ -12,7 +13,7 @@ from d2e_sft.data.cells import as_text
 from d2e_sft.data.conversation import CONTEXT, ContextRule, Turn, chat_rows, prompt_turns, read_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset
-from d2e_sft.util.answers import is_same_answer
+from d2e_sft.util.answers import contains, is_same_answer
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
@@ -154,6 +155,8 @@ class RowParser:
             if name and value not in (None, "", []):
                 answers[part] = self._answers(name, value, places)
         subset = read_choice(row, columns.subset, SUBSETS) if columns.subset else ""
+        if "habit" in answers:
+            self._check_habit(row, subset, answers["habit"], parts["answers"])
         refined = self._text(columns.refined_context, fields.get(columns.refined_context))
         if any(is_same_answer(answer, text) for answer in parts["answers"] for text in spec.refusal or ()):
             subset = subset or "unanswerable"
@@ -177,6 +180,22 @@ class RowParser:
             **answers,
             **parts,
         )
+
+    def _check_habit(self, row: Row, subset: str, habit: Sequence[str], answers: Sequence[str]) -> None:
+        """BadRowError if an aligned row's habit is no accepted answer, or a conflict row's is one."""
+        is_right = is_near = set(habit) == set(answers)
+        if self.spec.format in ("qa", "chat"):  # free text that has an answer, or a part of one, may mean the same
+            pairs = list(product(habit, answers))
+            is_right = any(is_same_answer(*pair) for pair in pairs)
+            is_near = is_right or any(contains(form, text) or contains(text, form) for form, text in pairs)
+        if (subset == "conflict" and is_right) or (subset == "aligned" and not is_near):
+            expected, columns = "one of" if subset == "aligned" else "an answer other than", self.spec.columns
+            raise BadRowError.at(
+                str(columns.habit),
+                row.get(str(columns.habit)),
+                f"{expected} {shown(list(answers))}, since {columns.subset} is {subset!r}. Are the columns of subset, "
+                f"habit and answer in {self.raw.own_spec} the right ones?",
+            )
 
     def _check_columns(self, row: Mapping[str, Any]) -> None:
         if name := next((name for name in self.columns if name not in row), None):

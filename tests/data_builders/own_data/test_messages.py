@@ -81,6 +81,12 @@ test_message = messages_of(__file__, {
     "one option": rows(OPTIONS + "A b.,Why?,cat;dog,cat\n", SCQ),
     "an option twice": rows(OPTIONS + "A b.,Why?,cat|cat,cat\n", SCQ),
     "unknown subset": rows("context,question,answer,kind,guess\nA b.,Why?,a,conflicts,b\n", QA + TAGS),
+    "a conflict with the right answer": rows(
+        HEAD.replace("\n", ",kind,guess\n") + "A b.,Why?,Ann Lee,aligned,Lee\nA b.,Why?,-5,conflict,5\n"
+        + "A b.,Why?,barn,conflict,The barn.\n", QA + TAGS),
+    "an aligned row with another option": rows(
+        OPTIONS.replace("\n", ",kind,guess\n") + "A b.,Why?,First.|first.,First.,conflict,first.\n"
+        + "A b.,Why?,First.|first.,First.,aligned,first.\n", SCQ + TAGS),
     "no subset": rows(QA_ROWS, QA + TAGS),
     "one context to divide": rows(HEAD + "".join(f"A b.,Why {n}?,a\n" for n in range(4)), QA + "test: 0.5\n"),
     "nothing to divide": rows(HEAD, QA + "test: 0.5\n"),
