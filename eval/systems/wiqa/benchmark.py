@@ -56,7 +56,8 @@ from eval.systems.wiqa.graphs import Graph, plain, read_graphs
 _GRAPHS = "wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
 _TOPICS = "para_id.prompt.topic.partition.tsv: also accuracy by topic"
 _UNLISTED = "in no topic"
-_ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
+_NO_EFFECT = r"neither more nor less|no[ _-]?(?:\w+ )?effect|no change|unaffected|not (?:\w+ )?affect"
+_ANSWER = re.compile(rf"(\b(?:{_NO_EFFECT}|more|less)|n['’]t (?:\w+ )?affect)\b", re.IGNORECASE)
 _MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
 _TRAINED_TOKENS = 24
@@ -123,14 +124,11 @@ class Wiqa(LabelBenchmark[WiqaQuestion]):
         return LabelAnswers(labels, self.about(options))
 
     def read_answer(self, reply: str, question: Any) -> Label | None:
-        """Return the first effect in a reply, after "answer:" or "effect is" if it has one, or a choice's letter."""
+        """Return the first effect or a choice's letter in a reply, after "answer:" or "effect is" if it has one."""
         marker = _MARKER.search(reply)
-        effect = (marker and _ANSWER.search(reply, marker.end())) or _ANSWER.search(reply)
-        if effect:
-            name = effect[1].lower()
-            return "no_effect" if name.startswith("no") else label_of(name)
-        letter = _LETTER.match(reply.strip())
-        return label_of(letter[1]) if letter else None
+        after = reply[marker.end() :].strip() if marker else ""
+        found = _LETTER.match(after) or _ANSWER.search(after) or _ANSWER.search(reply) or _LETTER.match(reply.strip())
+        return (label_of(found[1]) or "no_effect") if found else None
 
     def template(self, gold: Questions, options: Any) -> Iterator[dict[str, Any]]:
         """Return one line per question, whose text is only there to be read."""
