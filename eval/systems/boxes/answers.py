@@ -13,6 +13,10 @@ _NEXT_BOX = r",?\s*(?:and\s+)?(?:Box|Container)\s+\w+\s+(?:contains|is)\b"
 # In the variant with ambiguous references several things share a noun.
 MODIFIERS = ("big", "small", "blue", "green", "red", "yellow")
 _MODIFIER = re.compile(f"({'|'.join(MODIFIERS)}) ")
+_EMPTY = re.compile(
+    r"(?:(?:there|it|the|box|is|are|has|contains|now|currently) )*(?:nothing|empty|none|no (?:item|object|thing)s?)"
+    r"(?: at all| left| inside| in it)?"
+)
 _ARTICLES = re.compile(r"(?:(?:the|an|a)\s+)+")
 _VERB = re.compile(r"(?:(?:box|container)\s+\w+\s+)?(?:(?:contains?|holds|has|is)\b\s*)?")
 
@@ -55,14 +59,15 @@ def right(prediction: str | None, gold: str) -> bool:
     """Return whether a prediction names the gold things, or calls an empty box empty (the corrected rule).
 
     Case, order, articles, repetitions, blanks, punctuation at the end and a verb before (`contains`, `holds`, `is`)
-    make no difference; `nothing` and `empty` are the same.
+    make no difference; `nothing`, `empty`, `none` and `it has no items` are the same.
     """
     if prediction is None:
         return False
     expected = {_key(thing) for thing in contents_of(gold)}
     predicted = _VERB.sub("", prediction.strip().lower(), count=1).strip(" \t\n.,;:!?\"'")
-    if not expected or predicted in ("nothing", "empty"):
-        return not expected and predicted in ("nothing", "empty")
+    is_empty = _EMPTY.fullmatch(predicted) is not None
+    if not expected or is_empty:
+        return not expected and is_empty
     parts = re.split(r"[,;]|\band\b|&", predicted)
     names = {_key(_ARTICLES.sub("", part.strip(" .\"'"), count=1)) for part in parts}
     # Without the blank, `thecup` is `the cup`; but a thing may begin with these letters, too.
@@ -98,7 +103,7 @@ def read_one(reply: str, box: str) -> str | None:
 
 def _about(reply: str, box: str) -> str | None:
     number = re.escape(box).replace(r"\ ", r"\s+")
-    match = re.search(rf"\b{number}\s+(contains|is empty)\b(.*?)(?={_NEXT_BOX}|\.|\n|$)", reply)
+    match = re.search(rf"\b{number}\s+(contains|is (?:now )?empty)\b(.*?)(?={_NEXT_BOX}|\.|\n|$)", reply)
     if match is None:
         return None
-    return "is empty" if match[1] == "is empty" else match[2].strip().rstrip(",") or None
+    return match[1] if match[1].startswith("is") else match[2].strip().rstrip(",") or None
