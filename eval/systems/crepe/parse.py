@@ -10,12 +10,13 @@ from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
 Parse = Literal["official", "lenient"]
 EventLabels = list[int | None]  # one per step; None where no label could be read
 # Longer ones first, as "unlikely" and "very likely" hold "likely".
-_LEVELS = {"very unlikely": 0, "not very likely": 1, "not likely": 1, "unlikely": 1, "very likely": 3, "likely": 2}
+_LEVELS = {"very unlikely": 0, "unlikely": 1, "very likely": 3, "likely": 2}
 # From here on a level is "likely".
 LIKELY = 2
 _STEP_LINE = re.compile(r"\W*step\s*(\d{1,9})\b(.*)", re.IGNORECASE)
 _LETTER = re.compile(r"\(([A-D])\)")
-_LEVEL = re.compile(rf"\b({'|'.join(_LEVELS)})\b", re.IGNORECASE)
+_NEGATION = r"(?:\bnot|n['’]t)(?: (?:at all|all that|so|too|very|really))? "
+_LEVEL = re.compile(rf"({_NEGATION})?\b({'|'.join(_LEVELS)})\b", re.IGNORECASE)
 _ANSWER = re.compile(r"(?<!intermediate )answer:", re.IGNORECASE)
 _CHANGE = re.compile(r"\b(equally|less|more)[ _-]likely\b", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
@@ -24,10 +25,16 @@ _CHANGES = {"equally": EQUALLY, "less": LESS, "more": MORE}
 
 
 def read_level(reply: str) -> int | None:
-    """Return a likelihood from 0 (very unlikely) to 3 (very likely): the first after "Answer:", else the first."""
+    """Return a likelihood from 0 (very unlikely) to 3 (very likely): the first after "Answer:", else the first.
+
+    With a negation it is 1 for any that is likely, and 2 for any that is unlikely.
+    """
     marker = _ANSWER.search(reply)
     level = _LEVEL.search(reply, marker.end() if marker else 0)
-    return _LEVELS[level[1].lower()] if level else None
+    if level is None:
+        return None
+    found = _LEVELS[level[2].lower()]
+    return found if level[1] is None else LIKELY - 1 if found >= LIKELY else LIKELY
 
 
 def read_lettered_levels(reply: str, steps: int) -> EventLabels:
