@@ -260,9 +260,9 @@ def _describe_dataset(state: Build, dataset: ReadDataset) -> dict[str, Any]:
                     f"another turn ({_first_of(repeating)}), so the imagined view has it, too; remedy: give it once"
                 )
         if source.own and (repeats := repeated_rows(samples)):
-            splits[split]["exact_duplicates"] = len(repeats)
+            splits[split]["repeated_rows"] = len(repeats)
             shown = _first_of([f"{row} repeats {first}" for row, first in repeats])
-            count = f"{len(repeats):,} of {len(samples):,} rows are exact duplicates"
+            count = f"{len(repeats):,} of {len(samples):,} rows repeat another in context, question and answers"
             state.warnings.append(f"{title}: {count} ({shown})")
         if equal := equal_options(samples):
             splits[split]["equal_options"] = list(equal)

@@ -73,7 +73,9 @@ def check(
     if repeats:
         pairs = ", ".join(f"{row} repeats {first}" for row, first in repeats[:3])
         more = " …" if len(repeats) > 3 else ""
-        click.echo(f"{len(repeats):,} training rows repeat another training row exactly: {pairs}{more}")
+        click.echo(
+            f"{len(repeats):,} training rows repeat another one in context, question and answers: {pairs}{more}"
+        )
     if overlap.repeated:
         click.echo(
             f"{overlap.rows(overlap.repeated):,} ask a question of the test about another context: no leak, since the "

@@ -77,6 +77,9 @@ test_warning = messages_of(__file__, {
     "chats give their context twice": chats(["Hello.", "<context>A lamp is on.</context> Is a lamp on?"]),
     "chats differ in an earlier turn": chats(["Hello.", "Good day.", "Hello."]),
     "rows are repeated": warned(HEAD + crates(["the shed"]) * 3),
+    "rows are repeated with other tags": warned(
+        "s,h," + HEAD + "conflict,oil,The lamp.,What?,lamp\naligned,lamp,The lamp.,What?,lamp\n",
+        QA + "columns: {subset: s, habit: h}\n"),
     "frequent answers are never swapped": warned(usual(FAR, 40), swap=1),
     "one answer replaces the usual one": warned(HEAD + crates(SHED), swap=0.5),
     "choices replace the usual one": warned(

@@ -103,8 +103,9 @@ def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path)
     )
     assert call("data", "check", train, "--against", test, "--fail-on-near", "--threshold", "0.9").status == 0
     twice = _file(tmp_path / "twice.jsonl", near, near.model_copy(update={"id": "again"}))
-    assert "1 training rows repeat another training row exactly: again repeats own-train-1" in output_of(
-        "data", "check", twice, "--against", test
+    assert (
+        "1 training rows repeat another one in context, question and answers: again repeats own-train-1"
+        in output_of("data", "check", twice, "--against", test)
     )
 
 

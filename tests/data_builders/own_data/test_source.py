@@ -160,7 +160,7 @@ def test_a_folder_of_datasets_is_read_as_a_file_and_named_without_its_folder(tmp
     datasets.DatasetDict({"train": datasets.Dataset.from_list(chats)}).save_to_disk(tmp_path / "saved")
     spec = write(tmp_path, mine_yaml=f"train: hf:{tmp_path}/saved\nformat: chat\nrows: 2\nname: chats\n")
     assert [row.answers for row in rows_of(spec)] == [["The receipt."]] * 2
-    assert "exact_duplicates" in (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
+    assert "repeated_rows" in (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
     assert str(tmp_path) not in (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
     result = build(BuildOptions([f"hf:{tmp_path}/saved"], tmp_path / "bare"))
     assert [(key[0], key[3], count) for key, count in result.counts.items()] == [("saved", "chat", 3)]
