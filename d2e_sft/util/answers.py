@@ -17,6 +17,7 @@ _COUNTED = ("many", "much", "long", "old", "far")
 _PASTS = ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
+_PARTING = re.compile(r"'(?!t\b)", re.IGNORECASE)  # can't is not can
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
@@ -95,11 +96,14 @@ def _blank_for_punctuation(mark: re.Match[str]) -> str:
 def contains(text: str, words: str, *, signs: bool = False, form: Callable[[str], str] = normalise) -> bool:
     """Whether the text has the words one after another, both parted and in a form; `signs`: also numbers and signs.
 
-    `London's` has the word `London`.
+    An apostrophe joins, as in SQuAD's words, or parts: `London's` has the word `London`.
     """
-    key, found = (form(parted(part.replace("'s", "’s"))) for part in (words, text))
-    has_signs = not signs or Counter(_signs(words)) <= Counter(_signs(text))
-    return bool(key) and f" {key} " in f" {found} " and has_signs
+    joined = [part.translate(_APOSTROPHES) for part in (words, text)]
+    for pair in (joined, [_PARTING.sub("’", part) for part in joined]):
+        key, found = (form(parted(part)) for part in pair)
+        if key and f" {key} " in f" {found} ":
+            return not signs or Counter(_signs(words)) <= Counter(_signs(text))
+    return False
 
 
 def has_refusal(text: str, *, whole: bool = False) -> bool:
