@@ -57,10 +57,12 @@ _GENERATION = (
     *("max_length", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p"),  # servers' defaults
 )
 
-# Deleted if not pushed again: an old adapter would be loaded with new full weights.
+# Deleted if not pushed again: an old adapter would be loaded with new full weights, and an old chat template with a
+# model that has none.
 _REPLACED = (
     *("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json", "generation_config.json"),
     *("eval/*", "custom_generate/*"),
+    *_TOKENIZER,
 )
 
 # Shares of the largest logit. A merged weight is rounded once, in bfloat16 by up to 1/256.

@@ -33,6 +33,7 @@ _ALLOW_PICKLES = "D2E_ALLOW_PICKLE"
 _PATTERNS = (
     *("*.safetensors", "*.bin", "*.gguf", "config.json", "adapter_config.json", "generation_config.json"),
     *("tokenizer*", "*.jinja", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
+    "*.model",  # sentencepiece
 )
 _NOT_THE_MODEL = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 

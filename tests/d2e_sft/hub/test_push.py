@@ -103,6 +103,7 @@ def test_an_export_is_pushed_as_it_is_and_nothing_beside_it(hub: HubServer, run:
 def test_what_an_earlier_push_left_gives_way_and_other_files_stay(hub: HubServer, run: Path) -> None:
     hub.private[NAME] = False
     old = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"old", "eval/old/scores.json": b"{}"}
+    old["spiece.model"] = b"old"
     hub.files[NAME] = {**old, "picture.png": b"mine"}
     assert "is a public repository" in refusal_of("push", run, NAME)
     assert hub.files[NAME].keys() == {*old, "picture.png"}

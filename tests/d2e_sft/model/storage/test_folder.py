@@ -169,6 +169,8 @@ def test_the_same_content_is_the_same_model_under_any_name(tmp_path: Path) -> No
     assert one.startswith("sha256:")
     assert model_identity(save(tmp_path / "two", b"w")) == one
     assert model_identity(save(tmp_path / "one", b"trained anew")) != one
+    (tmp_path / "two" / "spiece.model").write_bytes(b"another tokenizer")
+    assert model_identity(str(tmp_path / "two")) != one
 
 
 def test_what_decoding_does_not_depend_on_makes_no_difference(tmp_path: Path) -> None:
