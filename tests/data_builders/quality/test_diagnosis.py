@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample
+from d2e_sft.data.sample import EventSample, pick_samples
 from d2e_sft.util.errors import UserError
-from data_builders.commands.show import draw, marked, share_kept, write_rows_page
+from data_builders.commands.show import marked, share_kept, write_rows_page
 from data_builders.quality.context_free import guess_habits, guesses, question_alone
 from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
 from data_builders.sources.reading import has_answer
@@ -287,10 +287,10 @@ def own(name: str = "d-1", **changes: object) -> EventSample:
 
 def test_rows_are_drawn_by_the_seed_in_the_datas_order() -> None:
     rows = [own(f"d-{number}") for number in range(50)]
-    drawn = draw(rows, 10, seed=1)
-    assert drawn == draw(rows, 10, seed=1) != draw(rows, 10, seed=2)
+    drawn = pick_samples(rows, (), 10, seed=1)
+    assert drawn == pick_samples(rows, (), 10, seed=1) != pick_samples(rows, (), 10, seed=2)
     assert [rows.index(one) for one in drawn] == sorted(rows.index(one) for one in drawn)
-    assert draw(rows, 99, seed=1) == rows
+    assert pick_samples(rows, (), 99, seed=1) == rows
 
 
 def test_what_the_refined_context_lacks_is_marked() -> None:
