@@ -98,12 +98,16 @@ def contains(text: str, words: str, *, signs: bool = False, form: Callable[[str]
 
     An apostrophe joins, as in SQuAD's words, or parts: `London's` has the word `London`.
     """
-    joined = [part.translate(_APOSTROPHES) for part in (words, text)]
-    for pair in (joined, [_PARTING.sub("’", part) for part in joined]):
-        key, found = (form(parted(part)) for part in pair)
-        if key and f" {key} " in f" {found} ":
-            return not signs or Counter(_signs(words)) <= Counter(_signs(text))
-    return False
+    pairs = zip(_joined_and_parted(words, form), _joined_and_parted(text, form), strict=True)
+    has_words = any(key and f" {key} " in f" {found} " for key, found in pairs)
+    return has_words and (not signs or Counter(_signs(words)) <= Counter(_signs(text)))
+
+
+@lru_cache(maxsize=4096)  # a passage is asked for the answers of many rows
+def _joined_and_parted(text: str, form: Callable[[str], str]) -> tuple[str, str]:
+    text = text.translate(_APOSTROPHES)
+    joined = form(parted(text))
+    return joined, form(parted(_PARTING.sub("’", text))) if "'" in text else joined
 
 
 def has_refusal(text: str, *, whole: bool = False) -> bool:
