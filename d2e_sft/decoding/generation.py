@@ -198,9 +198,7 @@ def _by_steps(
                 states = rows.next_states()
                 indices = [output.index for output in active]
                 alpha = torch.tensor([float(pairs[index].alpha or 0.0) for index in indices], device=model.device)
-                own = [(pairs[index].place, index) for index in indices]
-                places = [index if place is None else place for place, index in own]
-                chosen = choose(states, alpha[states.partner], places)
+                chosen = choose(states, alpha[states.partner], [pairs[index].place or 0 for index in indices])
             for output, token in zip(active, chosen.tolist(), strict=True):
                 if output.ended or output.cancelled:  # a compiled batch keeps its rows
                     continue

@@ -112,7 +112,7 @@ def _prompts(name: str, batch: Any) -> list[Tokens]:
 
 
 def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = None) -> list[TokenPair]:
-    """Return the pairs as they are decoded: each has its α, and `imagined=None` means plain decoding.
+    """Return the pairs as they are decoded: each has its α and place, and `imagined=None` means plain decoding.
 
     Raises UserError for a wrong α. Raises PromptError if a prompt is missing or empty, or has a token that the `model`
     does not have.
@@ -141,5 +141,6 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = 
                     "those of the model",
                     "encode the prompt with the model's own tokenizer",
                 )
-        result.append(replace(pair, imagined=imagined, alpha=config.alpha, name=name))
+        place = index if pair.place is None else pair.place
+        result.append(replace(pair, imagined=imagined, alpha=config.alpha, name=name, place=place))
     return result
