@@ -62,12 +62,11 @@ class ChatSession:
     forgotten: int = 0
 
     def __post_init__(self) -> None:
-        from d2e_sft.model.loading import position_limit  # imports torch, which `read_context` does not need
+        from d2e_sft.model.loading import shared_positions  # imports torch, which `read_context` does not need
 
         config = self.loaded.model.config
         self._encoder = ChatEncoder(self.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder)
-        # The answer of an encoder-decoder has positions of its own.
-        self._limit = None if config.is_encoder_decoder else position_limit(config)
+        self._limit = shared_positions(config)
 
     def messages(self, question: str, *, context: str, forgotten: int = 0) -> Messages:
         """The conversation up to the answer, without its oldest turns."""

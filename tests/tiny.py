@@ -26,6 +26,7 @@ from transformers import (
     Qwen2Config,
     Qwen3_5TextConfig,
     Qwen3Config,
+    RwkvConfig,
     T5Config,
 )
 
@@ -128,6 +129,7 @@ _CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "mamba": lambda: MambaConfig(
         vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, state_size=4, pad_token_id=0
     ),
+    "rwkv": lambda: RwkvConfig(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2),
     "bloom": lambda: BloomConfig(
         vocab_size=VOCAB_SIZE, hidden_size=32, n_layer=2, n_head=4, hidden_dropout=0, attention_dropout=0
     ),

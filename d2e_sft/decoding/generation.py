@@ -27,7 +27,7 @@ from d2e_sft.decoding.rows import Batch, batches_of, budget_of, decoder_start_id
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.forward import bare_model, evaluating, expect_of_transformers
-from d2e_sft.model.loading import check_positions, position_limit
+from d2e_sft.model.loading import check_positions, shared_positions
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 
@@ -122,7 +122,7 @@ def answer_samples(
     encoder_decoder = model.config.is_encoder_decoder
     decoding = replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops))
     views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
-    limit, new_tokens = None if encoder_decoder else position_limit(model.config), decoding.max_new_tokens
+    limit, new_tokens = shared_positions(model.config), decoding.max_new_tokens
     if max_length is not None and limit is not None:
         max_length = max(0, min(max_length, limit - new_tokens))
     pairs, stop_ids = sample_pairs(views, questions, max_length), stop_token_ids(model, views.end_of_turn)

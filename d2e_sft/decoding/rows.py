@@ -27,7 +27,15 @@ from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.attention.registry import BY_BRANCH, placeholder_mask
 from d2e_sft.model.collation import encoder_inputs, left_pad
 from d2e_sft.model.device import total_memory, without_cudnn_attention
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, is_fully_sharded, last_logits, unwrapped
+from d2e_sft.model.forward import (
+    bare_model,
+    cache_name,
+    head_of,
+    hidden_states,
+    is_fully_sharded,
+    last_logits,
+    unwrapped,
+)
 from d2e_sft.model.packing import MIN_SHARED, common_length, pack
 from d2e_sft.model.packing_support import takes_packed_rows
 from d2e_sft.util.errors import UserError
@@ -232,15 +240,18 @@ class PaddedRows:
 
     def next_states(self) -> RowStates:
         """Logits of the next token; call once per token."""
-        inputs = {**self._inputs(), "past_key_values": self.cache, "use_cache": True}
+        name = cache_name(self.model)
+        inputs = {**self._inputs(), name: self.cache, "use_cache": True}
+        if self.cache is not None and all(self.cache.is_linear):  # the mask is of the input alone, as in Mamba
+            inputs["attention_mask"] = None
         logits, output = last_logits(self.model, 1, **inputs)
-        if "past_key_values" not in output:
+        if name not in output:
             raise UserError(
                 f"{type(bare_model(self.model)).__name__}: answers cannot be generated, as its forward keeps its "
                 "state in a form of its own",
-                remedy="use a model whose forward returns past_key_values, as that of most models does",
+                remedy="use a model whose forward returns its keys and values, as that of most models does",
             )
-        self.cache = output.past_key_values
+        self.cache = output[name]
         return RowStates(logits[: self.pairs, -1], logits[self.pairs :, -1], self.partner)
 
     def keep(self, running: Sequence[bool]) -> list[int]:

@@ -16,7 +16,19 @@ from d2e_sft.model.packing import TokenForest
 from d2e_sft.util.errors import UserError
 
 # Cached: unwrapping walks the whole model, and decoding asks at every token.
-_TAKES_LOGITS_TO_KEEP: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+_TAKEN: WeakKeyDictionary[nn.Module, frozenset[str]] = WeakKeyDictionary()
+
+
+def _taken(model: nn.Module) -> frozenset[str]:
+    """Return the names of the arguments of a model's forward."""
+    if model not in _TAKEN:
+        _TAKEN[model] = frozenset(inspect.signature(bare_model(model).forward).parameters)
+    return _TAKEN[model]
+
+
+def cache_name(model: nn.Module) -> str:
+    """Return what a model's forward calls its keys and values: `cache` since transformers 5.24."""
+    return "cache" if "cache" in _taken(model) else "past_key_values"
 
 
 def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
@@ -24,9 +36,7 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
 
     The call goes through the (possibly wrapped) model itself, so the hooks of DDP, FSDP and DeepSpeed fire.
     """
-    if model not in _TAKES_LOGITS_TO_KEEP:
-        _TAKES_LOGITS_TO_KEEP[model] = "logits_to_keep" in inspect.signature(bare_model(model).forward).parameters
-    if _TAKES_LOGITS_TO_KEEP[model]:
+    if "logits_to_keep" in _taken(model):
         inputs["logits_to_keep"] = keep
     output = model(**inputs)
     logits: Tensor = output.logits

@@ -266,6 +266,11 @@ def position_limit(config: Any) -> int | None:
     return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
+def shared_positions(config: Any) -> int | None:
+    """Return the positions that a prompt shares with its answer, or None: an encoder-decoder's answer has its own."""
+    return None if config.is_encoder_decoder else position_limit(config)
+
+
 def check_answer_fits(limit: int | None, new_tokens: int, option: str = "--max-new-tokens") -> None:
     """Raise a UserError if an answer may be longer than a model's positions, which hold prompt and answer."""
     if limit is not None and new_tokens >= limit:

@@ -9,7 +9,7 @@ from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.decoding.generation import stop_token_ids
 from d2e_sft.decoding.pairs import PromptPair, Tokens
-from d2e_sft.model.loading import LoadedModel, position_limit
+from d2e_sft.model.loading import LoadedModel, shared_positions
 from d2e_sft.server.openai import (
     ApiRequest,
     ChatRequest,
@@ -88,7 +88,7 @@ class Prompts:
 
     def _room(self, request: ApiRequest, ids: Sequence[Tokens], least: int = 1) -> int:
         """Return the new tokens that prompts leave; RequestError if they are empty or leave fewer than `least`."""
-        limit = None if self._encoder_decoder else position_limit(self._model.config)
+        limit = shared_positions(self._model.config)
         longest = max(map(len, ids))
         room = (request.max_tokens or self._longest) if limit is None else limit - longest
         if room < least or min(map(len, ids)) < 1:

@@ -86,6 +86,7 @@ class _Debias(LogitsProcessor):
         self.ratios = torch.tensor(ratios, device=model.device)[:, None]  # (B, 1)
         self.taken = set(inspect.signature(model.forward).parameters)
         self.encoded: Any = None
+        self.cache_name = "cache" if "cache" in self.taken else "past_key_values"  # before transformers 5.24
         self.cache: Any = None
         self.length: int | None = None  # tokens of the sequence at the last step
 
@@ -121,7 +122,9 @@ class _Debias(LogitsProcessor):
             self.positions = self.positions[:, -1:] + 1
 
     def _logits(self) -> torch.Tensor:
-        inputs: dict[str, Any] = {"attention_mask": self.mask, "past_key_values": self.cache, "use_cache": True}
+        inputs: dict[str, Any] = {"attention_mask": self.mask, self.cache_name: self.cache, "use_cache": True}
+        if self.cache is not None and all(getattr(self.cache, "is_linear", [False])):  # as in Mamba
+            inputs["attention_mask"] = None  # is of the input alone
         if self.encoded is not None:
             inputs |= {"encoder_outputs": self.encoded, "decoder_input_ids": self.tokens}
         else:
@@ -131,7 +134,7 @@ class _Debias(LogitsProcessor):
         if "logits_to_keep" in self.taken:
             inputs["logits_to_keep"] = 1
         output = self.model(**inputs, return_dict=True)
-        self.cache = getattr(output, "past_key_values", None)
+        self.cache = getattr(output, self.cache_name, None)
         if self.cache is None:
             raise ValueError(f"{type(self.model).__name__} keeps no cache of keys and values to decode debiased with")
         return output.logits[:, -1]

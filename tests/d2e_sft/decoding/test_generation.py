@@ -23,6 +23,7 @@ from d2e_sft.decoding import (
     token_pairs,
 )
 from d2e_sft.decoding.decoders import NO_TOKEN, TokenChoice
+from d2e_sft.model.forward import cache_name
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import (
     NEW_TOKENS,
@@ -60,9 +61,21 @@ def test_a_batch_gives_the_tokens_of_transformers_guidance_one_at_a_time(kind: s
     assert len({tuple(answer) for answer in ours}) > 1
 
 
+def test_a_model_of_states_alone_gives_the_tokens_of_whole_forwards() -> None:
+    model = tiny_model("mamba", seed=1)
+    if cache_name(model) != "cache":
+        pytest.skip("refused before transformers 5.24")
+    decoding = DecodingConfig(alpha=0.5, max_new_tokens=NEW_TOKENS)
+    answers = generate_debiased(model, ORIGINALS, IMAGINED, decoding, stop_ids=[])
+    for original, imagined, answer in zip(ORIGINALS, IMAGINED, answers, strict=True):
+        for place, token in enumerate(answer):
+            z = [model(torch.tensor([prompt + answer[:place]])).logits[0, -1] for prompt in (original, imagined)]
+            assert (z[0] - 0.5 * z[1]).argmax() == token
+
+
 def test_a_model_with_a_cache_of_its_own_is_refused() -> None:
-    with pytest.raises(UserError, match="MambaForCausalLM: answers cannot be generated"):
-        generate_debiased(tiny_model("mamba"), ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=2), stop_ids=[])
+    with pytest.raises(UserError, match="RwkvForCausalLM: answers cannot be generated"):
+        generate_debiased(tiny_model("rwkv"), ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=2), stop_ids=[])
 
 
 def test_alpha_zero_is_plain_greedy_decoding_with_one_stream() -> None:

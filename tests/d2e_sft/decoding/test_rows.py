@@ -13,6 +13,7 @@ from d2e_sft.decoding import DecodingConfig, PromptPair, cache, generate, genera
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.decoding.pairs import OptionScore
+from d2e_sft.model.forward import cache_name
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import (
     DECODING,
@@ -132,7 +133,7 @@ def test_memory_limits_how_many_run_and_enter(monkeypatch: pytest.MonkeyPatch) -
     model, pairs, stops = prefixed_case("llama", 24)
     decoding = DecodingConfig(max_new_tokens=12)
     free = generated(model, pairs, decoding, stop_ids=stops)
-    cache = model(model.dummy_inputs["input_ids"], use_cache=True).past_key_values
+    cache = model(model.dummy_inputs["input_ids"], use_cache=True)[cache_name(model)]
     stored = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     token_bytes = stored / model.dummy_inputs["input_ids"].numel()
     weights = sum(weight.nbytes for weight in model.parameters()) + sum(buffer.nbytes for buffer in model.buffers())
