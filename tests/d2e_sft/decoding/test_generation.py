@@ -66,9 +66,11 @@ def test_a_model_of_states_alone_gives_the_tokens_of_whole_forwards() -> None:
     if cache_name(model) != "cache":
         pytest.skip("refused before transformers 5.24")
     decoding = DecodingConfig(alpha=0.5, max_new_tokens=NEW_TOKENS)
-    answers = generate_debiased(model, ORIGINALS, IMAGINED, decoding, stop_ids=[])
+    stop = frequent_token(model, ORIGINALS, IMAGINED, NEW_TOKENS)
+    answers = generate_debiased(model, ORIGINALS, IMAGINED, decoding, stop_ids=[stop])
+    assert len({len(answer) for answer in answers}) > 1, "rows leave the batch"
     for original, imagined, answer in zip(ORIGINALS, IMAGINED, answers, strict=True):
-        for place, token in enumerate(answer):
+        for place, token in enumerate([*answer, stop][:NEW_TOKENS]):
             z = [model(torch.tensor([prompt + answer[:place]])).logits[0, -1] for prompt in (original, imagined)]
             assert (z[0] - 0.5 * z[1]).argmax() == token
 
