@@ -8,11 +8,20 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from d2e_sft.data.built import SWAPPED, manifest_of
 from d2e_sft.data.conversation import Conversation
-from d2e_sft.util.answers import contains, is_same_answer, normalise
+from d2e_sft.util.answers import contains, is_same_answer, normalise, on_one_line
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean, shortened
 from d2e_sft.util.files import object_with_unique_keys, replacing, surrogate_problem
 
@@ -69,7 +78,7 @@ class EventSample(BaseModel):
         question: For nli the hypothesis.
         options: The candidates of scq and mcq, in order; empty otherwise.
         answers: nli: one of positive, negative. scq: the correct option. mcq: every correct option.
-            qa: The accepted answers; training uses the first.
+            qa: The accepted answers, each made one line; training uses the first.
         meta: Source row, licence and other notes of the builder. Must be JSON.
         subset: How the context relates to the usual answer: it confirms it (`aligned`), contradicts it (`conflict`),
             or there is no firm usual answer (`unknown`). Otherwise the context is relevant (`gold`) or not
@@ -96,6 +105,12 @@ class EventSample(BaseModel):
     habit: list[NonEmptyText] = Field(default_factory=list)
     rejected: list[NonEmptyText] = Field(default_factory=list)
     conversation: Conversation | None = None
+
+    @field_validator("answers", "habit", "rejected")
+    @classmethod
+    def _as_they_are_scored(cls, texts: list[str], row: ValidationInfo) -> list[str]:
+        """Answers of qa on one line each, since a score reads the first line of an output."""
+        return list(map(on_one_line, texts)) if row.data.get("format") == "qa" else texts
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:

@@ -45,6 +45,11 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def on_one_line(text: str) -> str:
+    """Return a text of several lines with blanks for its line breaks; another one as it is."""
+    return " ".join(text.split()) if len(text.splitlines()) > 1 else text
+
+
 def without_apostrophes(text: str) -> str:
     """Return the text as normalised, without typographic apostrophes, too: SQuAD's script keeps them."""
     return normalise(text.translate(_APOSTROPHES))

@@ -13,13 +13,14 @@ from d2e_sft.data.cells import as_text
 from d2e_sft.data.conversation import CONTEXT, ContextRule, Turn, chat_rows, prompt_turns, read_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset
-from d2e_sft.util.answers import contains, is_same_answer
+from d2e_sft.util.answers import contains, is_same_answer, on_one_line
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, clean, cut, shown
 
 _META = "meta"  # column of rows that this project wrote
+_JOINED = "texts of several lines on one, which `format: chat` keeps"
 _TAG = "<context>"  # place of a conversation's context by default
 
 
@@ -259,6 +260,8 @@ class RowParser:
         texts = [self._text(name, value)] if spec.format == "scq" or is_free else self._several(name, value)
         if not texts or not all(texts):
             raise BadRowError.at(name, value, "text that is not empty")
+        if spec.format == "qa":  # as `EventSample` has them
+            self.rewritten.update((name, _JOINED) for text in texts if on_one_line(text) != text)
         return list(dict.fromkeys([self._option(name, text, options) for text in texts] if options else texts))
 
     def _option(self, name: str, text: str, options: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.util.answers import on_one_line
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
@@ -173,4 +174,5 @@ def read_source(job: Job) -> SplitSamples:
 def has_answer(sample: EventSample) -> bool:
     """Return whether the context has one of the accepted answers, ignoring letter case and a chat's full stop."""
     stop = "." if sample.format == "chat" else ""
-    return contains_any(sample.context, [answer.removesuffix(stop) for answer in sample.answers])
+    answers = [answer.removesuffix(stop) for answer in sample.answers]
+    return any(contains_any(text, answers) for text in (sample.context, on_one_line(sample.context)))

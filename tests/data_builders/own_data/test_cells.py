@@ -103,6 +103,20 @@ def test_the_build_says_which_cells_it_wrote_otherwise_than_the_file(tmp_path: P
     assert "cells of mine train: 1 whole floats without .0 (answer), 2 booleans as true or false (answer)" in printed
 
 
+def test_an_answer_of_several_lines_becomes_one_line_as_scores_read_it(tmp_path: Path) -> None:
+    rows = [
+        ASKED | {"answer": "Take 2 eggs.\nAdd milk.", "guess": "Bake.\n\nEat."},
+        ASKED | {"answer": "two  eggs\n", "guess": None},
+    ]
+    text = QA.replace("csv", "json") + "columns: {habit: guess}\n"
+    spec = write(tmp_path, mine_yaml=text, mine_json=json.dumps([row | {"id": i} for i, row in enumerate(rows)]))
+    printed = output_of("data", "build", "--datasets", spec, "--out", tmp_path / "out")
+    joined = "1 texts of several lines on one, which `format: chat` keeps"
+    assert f"cells of mine train: {joined} (answer), {joined} (guess)" in printed
+    row, other = read_samples(tmp_path / "out/train.parquet")
+    assert (row.answers, row.habit, other.answers) == (["Take 2 eggs. Add milk."], ["Bake. Eat."], ["two  eggs"])
+
+
 def test_questions_have_options_by_the_same_rule(tmp_path: Path) -> None:
     write(tmp_path, mine_parquet=[ASKED | {"id": 7.0, "options": [1998.0, 0.5]}])
     ((question,), _) = read_questions(tmp_path / "mine.parquet", mapping=None, fmt=None)
