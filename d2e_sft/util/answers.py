@@ -41,8 +41,9 @@ _SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers a
 
 
 def normalise(text: str) -> str:
-    """Lower-case the text, drop ASCII punctuation and English articles, collapse spaces (SQuAD 1.1's script)."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    """Lower-case the text (in NFC), drop ASCII punctuation and English articles, collapse spaces, as in SQuAD 1.1."""
+    plain = unicodedata.normalize("NFC", text).lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", plain).split())
 
 
 def on_one_line(text: str) -> str:
@@ -110,7 +111,7 @@ def contains(text: str, words: str, *, signs: bool = False, form: Callable[[str]
 
 @lru_cache(maxsize=4096)  # a passage is asked for the answers of many rows
 def _joined_and_parted(text: str, form: Callable[[str], str]) -> tuple[str, str]:
-    text = text.translate(_APOSTROPHES)
+    text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES)
     joined = form(parted(text))
     return joined, form(parted(_PARTING.sub("’", text))) if "'" in text else joined
 

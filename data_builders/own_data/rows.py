@@ -5,6 +5,7 @@ import string
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset
 from d2e_sft.util.answers import contains, is_same_answer, on_one_line
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
+from data_builders.own_data.spec import DELIMITERS, OwnSpec, composed, ending_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, clean, cut, shown
 
@@ -61,14 +62,19 @@ class RowParser:
         """Yield the rows of the file, by its ending.
 
         Rows of CSV, TSV and Parquet have the required columns, and the optional ones that the file has. Rows of JSON
-        have all keys of the object, since each may have others.
+        have all keys of the object, since each may have others. Texts are composed, apart from ids.
         """
         raw, ending = self.raw, ending_of(self.raw.path.name)
         if ending in (".jsonl", ".json"):
-            return raw.json_lines() if ending == ".jsonl" else raw.json_items()
-        if ending == ".parquet":
-            return raw.parquet_rows(self.columns, optional=self.optional)
-        return raw.csv_rows(self.columns, optional=self.optional, delimiter=self.spec.delimiter or DELIMITERS[ending])
+            rows = raw.json_lines() if ending == ".jsonl" else raw.json_items()
+        elif ending == ".parquet":
+            rows = raw.parquet_rows(self.columns, optional=self.optional)
+        else:
+            delimiter = self.spec.delimiter or DELIMITERS[ending]
+            rows = raw.csv_rows(self.columns, optional=self.optional, delimiter=delimiter)
+        for row in rows:
+            kept = self.spec.columns.id
+            yield replace(row, fields={k: v if k == kept else composed(v) for k, v in row.fields.items()})
 
     @property
     def columns(self) -> list[str]:

@@ -4,6 +4,7 @@ All values are read as text: YAML would turn a label `yes` into true and `01` in
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +17,7 @@ from d2e_sft.data.hub_rows import is_hub, is_saved
 from d2e_sft.data.sample import Format, Relation, Split
 from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_yaml
+from data_builders.raw.source import SPLITS
 
 EXAMPLE = """\
     train: mine.csv
@@ -219,8 +221,10 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
         kind = type(content).__name__
         raise UserError(f"{path}: contains {kind}; expected keys and values", f"for example:\n{EXAMPLE}")
     try:
-        # An empty value (`dev:`) is ignored.
-        spec = OwnSpec.model_validate({key: value for key, value in content.items() if value != ""})
+        # An empty value (`dev:`) is ignored. Files and columns keep their names; other texts are compared with rows'.
+        filled = {key: value for key, value in content.items() if value != ""}
+        names = {*SPLITS, "columns"}
+        spec = OwnSpec.model_validate({key: v if key in names else composed(v) for key, v in filled.items()})
     except ValidationError as error:
         raise UserError(f"{path}: {describe_validation_error(error, _describe)}") from None
     places: dict[Path, Split] = {}
@@ -236,6 +240,15 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
             )
         places[file.resolve()] = split
     return spec
+
+
+def composed(value: Any) -> Any:
+    """Return a value with its texts in one Unicode form (NFC): files of macOS may have `ü` as two characters."""
+    if isinstance(value, str):
+        return unicodedata.normalize("NFC", value)
+    if isinstance(value, list):
+        return [composed(item) for item in value]
+    return {composed(key): composed(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def check_file(file: Path, key: str = "") -> None:

@@ -53,7 +53,7 @@ ALIKE = "id,context,question,options,answer\n" + "".join(
     f"{row.replace(',', f',Story {n}.,Which?,', 1)}\n"
     for n, row in enumerate(
         ["caf\u00e9,-5|5|10,-5", "cafe\u0301,yes|no,yes", "b\u200b,C|C#,C#", "b,the dog|a dog,a dog", "c,1|2,1",
-         "d,caf\u00e9|cafe\u0301,caf\u00e9"]
+         "d,caf\u00e9|caf\u200b\u00e9,caf\u00e9"]
     )
 )  # fmt: skip
 

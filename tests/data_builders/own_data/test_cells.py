@@ -1,8 +1,10 @@
 """Typed cells as text, own conversations, and questions without answers."""
 
 import json
+import unicodedata
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from d2e_sft.data.conversation import Turn
 from d2e_sft.data.hub_rows import fetch_rows
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import BadRow, EventSample, read_samples, write_samples
+from d2e_sft.util.answers import contains, is_same_answer
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
 from tests.command import output_of
@@ -115,6 +118,23 @@ def test_an_answer_of_several_lines_becomes_one_line_as_scores_read_it(tmp_path:
     assert f"cells of mine train: {joined} (answer), {joined} (guess)" in printed
     row, other = read_samples(tmp_path / "out/train.parquet")
     assert (row.answers, row.habit, other.answers) == (["Take 2 eggs. Add milk."], ["Bake. Eat."], ["two  eggs"])
+
+
+def test_texts_have_one_unicode_form_and_ids_and_columns_keep_theirs(tmp_path: Path) -> None:
+    apart = partial(unicodedata.normalize, "NFD")
+    rows = f"{apart('köln')},question,answer,id\n{apart('In Köln.')},Wo?,Köln,{apart('ö')}\n"
+    spec = f"train: mine.csv\nformat: qa\ncolumns: {{context: {apart('köln')}}}\n"
+    (found,) = rows_of(write(tmp_path / "qa", mine_yaml=spec, mine_csv=rows))
+    assert (found.context, found.id) == ("In Köln.", apart("ö"))
+    turns = [{"role": "user", "content": "<c>Köln</c> Wo?"}, {"role": "assistant", "content": "Köln"}]
+    chats = apart(json.dumps({"messages": turns}, ensure_ascii=False))
+    (chat,) = rows_of(write(tmp_path / "chat", mine_yaml=SPEC + "context_in: <c>\n", mine_jsonl=chats))
+    assert (chat.context, chat.answers) == ("Köln", ["Köln"])
+    spec = f"train: mine.csv\nformat: nli\nlabels: {{{apart('träfe')}: positive}}\n"
+    rows = apart("context,question,answer\nEr traf.,Traf er?,träfe\n")
+    assert rows_of(write(tmp_path / "nli", mine_yaml=spec, mine_csv=rows))[0].answers == ["positive"]
+    assert contains(apart("In Köln."), "Köln")
+    assert is_same_answer(apart("Köln"), "Köln")
 
 
 def test_questions_have_options_by_the_same_rule(tmp_path: Path) -> None:
