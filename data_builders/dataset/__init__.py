@@ -17,7 +17,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import SPLITS, RawFile
-from data_builders.sources.reading import has_answer
+from data_builders.sources.reading import has_answer, repeats_answer
 
 PROJECT = "d2e-sft"
 EXPORT = "export"  # entry of a manifest next to pairs for other trainers
@@ -187,7 +187,7 @@ def describe_rows(samples: Sequence[EventSample]) -> dict[str, Any]:
         "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),
         **({"rows_by_subset": dict(sorted(subsets.items()))} if subsets else {}),
         **({"rows_decoded": dict(sorted(decoded.items()))} if decoded else {}),
-        "rows_with_answer_in_context": sum(has_answer(row) for row in samples if row.format != "nli"),
+        "rows_with_answer_in_context": sum(repeats_answer(row) for row in samples if row.format != "nli"),
         "nli_labels": dict(sorted(labels.items())),
         **describe_refinement(samples),
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from d2e_sft.data.sample import EventSample, Split
-from d2e_sft.util.answers import on_one_line
+from d2e_sft.util.answers import contains, on_one_line
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
@@ -167,12 +167,17 @@ def read_source(job: Job) -> SplitSamples:
     samples = job.source.read(job)
     for rows in samples.values() if in_context else ():
         reason = "PIPER leaves out samples whose answer is not in the context (section 2.1); letter case is ignored"
-        rows.keep("answer in the context", reason, [row for row in rows.rows if has_answer(row)])
+        rows.keep("answer in the context", reason, [row for row in rows.rows if repeats_answer(row)])
     return samples
 
 
-def has_answer(sample: EventSample) -> bool:
-    """Return whether the context has one of the accepted answers, ignoring letter case and a chat's full stop."""
+def repeats_answer(sample: EventSample) -> bool:
+    """Return whether the context has an accepted answer, ignoring letter case, line breaks and a chat's full stop."""
     stop = "." if sample.format == "chat" else ""
     answers = [answer.removesuffix(stop) for answer in sample.answers]
     return any(contains_any(text, answers) for text in (sample.context, on_one_line(sample.context)))
+
+
+def has_answer(sample: EventSample) -> bool:
+    """Return whether the context repeats an accepted answer, or has its words with other marks and blanks."""
+    return repeats_answer(sample) or any(contains(sample.context, text, signs=True) for text in sample.answers)

@@ -15,8 +15,8 @@ _SHORTEST_STEM = 4  # shorter words are too often the beginning of unrelated one
 
 @lru_cache(maxsize=20_000)
 def _pattern(entity: str) -> re.Pattern[str]:
-    """The entity as whole words in any letter case and with any blanks; a number only if not part of another."""
-    body = r"\s+".join(map(re.escape, entity.split()))
+    """The entity as whole words in any letter case, with any blanks and apostrophes; a number only if whole."""
+    body = re.sub("['’‘ʼ]", "['’‘ʼ]", r"\s+".join(map(re.escape, entity.split())))
     before = r"(?<![\w-])(?<!\d[.,])" if entity[0].isdigit() else r"(?<!\w)" if entity[0].isalnum() else ""
     after = r"(?![\w-])(?![.,]\d)" if entity[-1].isdigit() else r"(?!\w)" if entity[-1].isalnum() else ""
     return re.compile(before + body + after, re.IGNORECASE)

@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from data_builders.commands.show import marked, share_kept, write_rows_page
 from data_builders.quality.context_free import guess_habits, guesses, question_alone
 from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
-from data_builders.sources.reading import has_answer
+from data_builders.sources.reading import has_answer, repeats_answer
 from tests.tiny import make_sample
 
 PLACES = {
@@ -324,5 +324,22 @@ def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:
 
 def test_the_full_stop_of_a_chats_answer_need_not_be_in_the_context() -> None:
     row = make_sample(0, context="It costs €5, and more on Sundays.", answers=["€5."])
-    assert not has_answer(row)
-    assert has_answer(row.model_copy(update={"format": "chat"}))
+    assert not repeats_answer(row)
+    assert repeats_answer(row.model_copy(update={"format": "chat"}))
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "expected"),
+    [
+        ("Parts are in New\nYork City.", "New York City", (True, True)),
+        ("It is in New\u00a0York.", "New York", (False, True)),
+        ("It left O’Hare.", "O'Hare", (False, True)),
+        ("It left O’Hara.", "O'Hare", (False, False)),
+        ("It costs 35.", "3.5", (False, False)),
+    ],
+)
+def test_a_context_has_its_answer_with_other_blanks_and_marks(
+    context: str, answer: str, expected: tuple[bool, bool]
+) -> None:
+    row = make_sample(0, context=context, answers=[answer])
+    assert (repeats_answer(row), has_answer(row)) == expected

@@ -69,6 +69,11 @@ def test_the_answer_and_the_other_entity_change_places(row: EventSample, changed
     assert {name: getattr(new, name) for name in expected} == expected
 
 
+def test_an_answer_is_found_with_another_apostrophe() -> None:
+    (new, _), _ = _swap(_row(2, "Ann flew to O’Hare.", "Which town did Ann fly to?", "O'Hare"), OTHER)
+    assert (new.context, new.answers) == ("Ann flew to Oslo.", ["Oslo"])
+
+
 @pytest.mark.parametrize(("why", "context", "question", "answers", "other"), CASES["refused"])
 def test_a_swap_without_sense_is_refused_with_a_reason(
     why: str, context: str, question: str, answers: list[str], other: dict[str, object]
