@@ -108,7 +108,7 @@ def _card_data(
     known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
     card_data = ModelCardData(
         license=licence or known,
-        language="en" if data.described else None,
+        language="en" if data.described and not data.own else None,  # that of a user's own data is unknown
         library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=base,
@@ -201,6 +201,7 @@ _COLUMNS = ("dataset", "relations", "rows", "licence", "publishing its rows agai
 class TrainingData:
     text: str  # Markdown, with a table of the datasets if they are known
     described: bool = False  # by a manifest
+    own: bool = False  # whether some of it is described by its user
     relations: frozenset[str] = frozenset()
     chat: Mapping[str, Any] | None = None  # the description of the wording, if all rows are conversations
 
@@ -239,7 +240,8 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     relations = {name for entry in entries.values() for name in entry.get("rows_by_relation", {})}
     chats = [entry for entry in entries.values() if entry.get("format") == "chat"]
     chat = chats[0].get("described_by", {}).get("content", {}) if len(chats) == len(entries) else None
-    return TrainingData(text, True, frozenset(relations), chat)
+    own = any("described_by" in entry for entry in entries.values())
+    return TrainingData(text, True, own, frozenset(relations), chat)
 
 
 def _changed_rows(manifest: Mapping[str, Any], split: str, entries: Iterable[Mapping[str, Any]]) -> str:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,11 @@ def write_data_record(run: Path, wording: str | None = None) -> None:
     (run / DATA_FILE).write_text(record.model_dump_json())
 
 
-def write_manifest(run: Path, *, sha256: str | None = None) -> None:
-    """The manifest of a build beside the run's data; `sha256` stands for other rows than the run's."""
+def write_manifest(run: Path, *, sha256: str | None = None, own: Sequence[str] = ()) -> None:
+    """The manifest of a build beside the run's data; `sha256` stands for other rows than the run's.
+
+    `own` are formats of a user's own data, a dataset each, instead of published ones.
+    """
     train = Path(load_recipe(run / "recipe.yaml").data.train)
     entry = {
         "licence": "CC-BY-4.0",
@@ -87,7 +91,15 @@ def write_manifest(run: Path, *, sha256: str | None = None) -> None:
     only_test = {**entry, "splits": {"test": {"rows_written": 5}}}
     outputs = {"train.parquet": {"bytes": 1, "sha256": sha256 or sha256_of(train)}}
     swap = {"share": 0.5, "datasets": {"made-up": {"rows": 8, "wanted": 4, "swapped": 2}}}
-    save_manifest(train.parent, outputs=outputs, datasets={"made-up": entry, "unseen": only_test}, swap=swap)
+    datasets: dict[str, dict[str, Any]] = {"made-up": entry, "unseen": only_test}
+    if own:
+        places = {f"mine-{n}": {"context_in": f"<doc-{n}>"} if fmt == "chat" else {} for n, fmt in enumerate(own)}
+        contents = {name: {"format": fmt, **places[name]} for name, fmt in zip(places, own, strict=True)}
+        datasets = {
+            name: {**entry, "format": content["format"], "described_by": {"content": content}}
+            for name, content in contents.items()
+        }
+    save_manifest(train.parent, outputs=outputs, datasets=datasets, swap=swap)
 
 
 def interval(mean: float) -> dict[str, float]:

@@ -235,6 +235,16 @@ def with_local_base(run: Path) -> None:
     (run / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": base}))
 
 
+def own(wording: str | None, *formats: str) -> Callable[[Path], None]:
+    """The run's rows are a user's own, a dataset of each format, worded by these prompt sets."""
+
+    def change(run: Path) -> None:
+        write_manifest(run, own=formats)
+        write_data_record(run, wording)
+
+    return change
+
+
 def by_subset(run: Path) -> None:
     tagged = {
         "aligned": {"n": 60, "accuracy": interval(0.9), "mean": interval(0.9)},
@@ -292,6 +302,7 @@ test_card = messages_of(
         "results by subset": part("Results", change=by_subset),
         "results of a system": part("Results", change=of_a_system),
         "no results": part("Results"),
+        "front matter of own data": part("", change=own("neutral", "qa")),
         "example of a prompt": example(prompt="Policy: {context}\nCustomer: {question}", system="Be kind."),
         "example of tags": example(context_in="<doc>"),
         "example of a role": example(context_in="system"),
