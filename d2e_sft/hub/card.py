@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +23,8 @@ from d2e_sft.config.recipe import D2ESection, Recipe, View
 from d2e_sft.data.built import manifest_of
 from d2e_sft.data.chat_template import CUED, Form, merged_system, takes_system
 from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
-from d2e_sft.data.data_record import data_file_of
-from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.data_record import data_file_of, wording_of
+from d2e_sft.data.prompts import DEFAULT, NEUTRAL, OWN, PromptSet
 from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.hub.results import CardResult, benchmark_results, eval_results
 from d2e_sft.model.loading import load_tokenizer
@@ -45,6 +45,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
     """
     results = benchmark_results(run)
     data = training_data(run, recipe)
+    names = wording_of(str(run)) or [OWN if data.only_chats else prompt_set.name]
     tokenizer, encoder_decoder = load_tokenizer(str(run))
     style = "plain" if prompt_set.as_text else style_of(tokenizer)
     system, prompts = example_prompts(prompt_set, data, _example_format(prompt_set, results), style)
@@ -65,7 +66,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         base_name=Path(recipe.model.name).name,
         spec=spec_of(d2e.objective),
         plain=spec_of("sft" if d2e.views == ("original",) and not d2e.prefers else d2e.objective).about,
-        facts=[(name, one_line(value)) for name, value in _facts(recipe, adapter, prompt_set)],
+        facts=[(name, one_line(value)) for name, value in _facts(recipe, adapter, names, as_text=prompt_set.as_text)],
         adapter=adapter,
         local_base=adapter and not portable_adapter(run),
         encoder_decoder=encoder_decoder,
@@ -73,8 +74,9 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         placeholder=PLACEHOLDER,
         system=system,
         prompts=prompts,
-        formats=_formats(prompt_set) if data.chat is None else "",
-        wording="" if data.chat is None else _chat_wording(data.chat),
+        formats="" if data.only_chats else _formats(prompt_set),
+        two_sets={DEFAULT, NEUTRAL} <= {*names},
+        wording=_chat_wording(data),
         results=results,
         data=data,
         paper=PAPER,
@@ -126,7 +128,8 @@ def _title(run: Path) -> str:
     return f"{folder.parent.name}-{folder.name}" if folder.name.startswith("checkpoint-") else folder.name
 
 
-def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[str, str]]:
+def _facts(recipe: Recipe, adapter: bool, names: Sequence[str], *, as_text: bool) -> list[tuple[str, str]]:
+    wording = ", ".join(name if name == OWN else f"`{name}`" for name in names)
     d2e, train, lora = recipe.d2e, recipe.train, recipe.model.lora
     tuned = "full weights" if lora is None else f"LoRA, r = {lora.r}, alpha = {lora.lora_alpha}"
     if lora is not None and recipe.model.quantization:
@@ -149,7 +152,7 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
         ("views", ", ".join(d2e.views)),
         ("distillation", f"{d2e.kl_weight:g} · {divergence}" if d2e.distill and "refined" in d2e.views else "none"),
         *([("preference", _preference(d2e))] if d2e.prefers else []),
-        ("prompt set", f"`{prompt_set.name}`" + ", as one text that is continued" * prompt_set.as_text),
+        ("prompt set", wording + ", as one text that is continued" * as_text),
         (
             "optimisation",
             f"learning rate {train.learning_rate:g}, batch {train.batch_size}, "
@@ -177,12 +180,15 @@ def _example_format(prompt_set: PromptSet, results: Sequence[CardResult]) -> For
     return "qa" if "qa" in prompt_set.zero_shot else next(iter(prompt_set.zero_shot))
 
 
-def _chat_wording(chat: Mapping[str, Any]) -> str:
-    keys = ("system", "prompt", "context_in", "context_block", "loss")
-    described = {key: chat[key] for key in keys if chat.get(key)} or {"context_in": "<context>"}
-    text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}yaml\n{text}{fence}"
+def _chat_wording(data: TrainingData) -> str:
+    keys, blocks = ("system", "prompt", "context_in", "context_block", "loss"), list[str]()
+    for name, chat in data.chats.items():
+        described = {key: chat[key] for key in keys if chat.get(key)} or {"context_in": "<context>"}
+        text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+        title = "" if data.only_chats and len(data.chats) == 1 else f"{inline_code(one_line(name))}:\n\n"
+        blocks.append(f"{title}{fence}yaml\n{text}{fence}")
+    return "\n\n".join(blocks)
 
 
 def _formats(prompt_set: PromptSet) -> str:
@@ -203,7 +209,8 @@ class TrainingData:
     described: bool = False  # by a manifest
     own: bool = False  # whether some of it is described by its user
     relations: frozenset[str] = frozenset()
-    chat: Mapping[str, Any] | None = None  # the description of the wording, if all rows are conversations
+    chats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset → description of its wording
+    only_chats: bool = False
 
 
 def training_data(run: Path, recipe: Recipe) -> TrainingData:
@@ -238,10 +245,10 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     counts = _changed_rows(manifest or {}, train.stem, entries.values())
     text = f"{begin}{counts} The file's sources, with the licences of their raw data:\n\n{table}"
     relations = {name for entry in entries.values() for name in entry.get("rows_by_relation", {})}
-    chats = [entry for entry in entries.values() if entry.get("format") == "chat"]
-    chat = chats[0].get("described_by", {}).get("content", {}) if len(chats) == len(entries) else None
-    own = any("described_by" in entry for entry in entries.values())
-    return TrainingData(text, True, own, frozenset(relations), chat)
+    described = {name: entry.get("described_by", {}).get("content", {}) for name, entry in entries.items()}
+    chats = {name: described[name] for name, entry in entries.items() if entry.get("format") == "chat"}
+    own, only_chats = any(described.values()), len(chats) == len(entries)
+    return TrainingData(text, True, own, frozenset(relations), chats, only_chats)
 
 
 def _changed_rows(manifest: Mapping[str, Any], split: str, entries: Iterable[Mapping[str, Any]]) -> str:
@@ -292,8 +299,8 @@ def example_prompts(
     prompt_set: PromptSet, data: TrainingData, fmt: Format, style: Style
 ) -> tuple[str | None, dict[str, Any]]:
     """Return the system message and both views' user messages; of chats and texts, conversations without a system."""
-    if data.chat is not None:
-        conversation = example_conversation(data.chat)
+    if data.only_chats:
+        conversation = example_conversation(next(iter(data.chats.values())))
         form: Form = "completion" if prompt_set.as_text else "chat"
         prompts = {name: CUED.shaped(conversation.messages(text), form) for name, text in _POLICIES.items()}
         return None, {name: merged_system(turns) if style == "merged" else turns for name, turns in prompts.items()}

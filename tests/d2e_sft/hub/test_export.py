@@ -303,6 +303,14 @@ test_card = messages_of(
         "results of a system": part("Results", change=of_a_system),
         "no results": part("Results"),
         "front matter of own data": part("", change=own("neutral", "qa")),
+        "method of chats": part("Method", change=own(None, "chat")),
+        "method of two wordings and chats": part(
+            "Method", change=own("default, neutral, the rows' own", "qa", "chat")
+        ),
+        "use of two datasets of chats": part("How to decode debiased", change=own(None, "chat", "chat")),
+        "use of two wordings and chats": part(
+            "How to decode debiased", change=own("default, neutral, the rows' own", "qa", "chat")
+        ),
         "example of a prompt": example(prompt="Policy: {context}\nCustomer: {question}", system="Be kind."),
         "example of tags": example(context_in="<doc>"),
         "example of a role": example(context_in="system"),
