@@ -92,7 +92,17 @@ def _remaining(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: 
     if staying[-1] != sentence[-1]:
         end = _END.search(whole)
         remaining = _CLOSING.sub("", remaining) + (end.group() if end else "")
-        for begins, ends in ("()", "[]"):
-            if remaining.endswith(ends) and remaining.count(begins) < remaining.count(ends):
-                remaining = remaining[:-1].rstrip()  # it closed what is gone
+        for begins, ends in ("()", "[]", "“”", '""'):
+            # It closed what is gone, unless it is a quotation's that began in an earlier sentence.
+            if (
+                remaining.endswith(ends)
+                and _closes_more(remaining, begins, ends)
+                and (begins in "([" or not _closes_more(whole, begins, ends))
+            ):
+                remaining = remaining[:-1].rstrip()
     return remaining.strip()
+
+
+def _closes_more(text: str, begins: str, ends: str) -> bool:
+    """Whether a text closes more brackets or quotations than it opens."""
+    return text.count(ends) % 2 == 1 if begins == ends else text.count(begins) < text.count(ends)
