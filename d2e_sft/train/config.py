@@ -211,7 +211,8 @@ class D2EConfig(_Keys):
         if self.early_stopping_patience is not None or self.load_best_model_at_end:
             self.metric_for_best_model = self.metric_for_best_model or "loss"
             if self.greater_is_better is None:
-                self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
+                name = f"_{self.metric_for_best_model.removeprefix('eval_')}"  # of one of several sets: `SET_loss`
+                self.greater_is_better = not name.endswith(tuple(f"_{less}" for less in LESS_IS_BETTER))
             # Otherwise a resumed run would restart the count of evaluations without improvement.
             self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
         end_with_parent()  # in a script that `accelerate launch` starts

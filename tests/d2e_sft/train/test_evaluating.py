@@ -64,6 +64,16 @@ def test_the_best_step_may_be_that_of_one_of_several_sets(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("metric", "greater"),
+    [("loss", False), ("eval_mine_loss", False), ("mine_refined_ce", False), ("loss_em", True), ("mine_em", True)],
+)
+def test_a_loss_of_one_of_several_sets_is_better_if_it_is_less(tmp_path: Path, metric: str, greater: bool) -> None:
+    for more in ({"load_best_model_at_end": True}, {"early_stopping_patience": 2}):
+        args = D2EConfig(str(tmp_path), bf16=False, eval_steps=1, metric_for_best_model=metric, **more)
+        assert args.greater_is_better == greater
+
+
+@pytest.mark.parametrize(
     ("said", "fmt", "right"),
     [
         ("The correct option is: -5", "scq", 1),
