@@ -297,7 +297,7 @@ def _split(
         strata = [part for _, part in group.groupby("stratum", sort=False)]
         signs = [int(part.sign.iloc[0]) if "sign" in part else 1 for part in strata]
         members.append((key, len(group), signs, [part.row.to_numpy() for part in strata]))
-    runs, rows = list(frame.run.unique()), range(int(frame.row.max()) + 1)
+    runs, rows = list(frame.run.unique()), range(int(max(frame.row.max(), groups.row.max())) + 1)
     for measure in dict.fromkeys(measures):
         values = frame[frame.measure == measure].pivot(index="row", columns="run", values="value")
         columns = values.reindex(index=rows, columns=runs).to_numpy().T  # (R, N)

@@ -164,6 +164,10 @@ def test_the_models_own_habit_is_measured_without_the_contexts(tmp_path: Path) -
     (block,) = compare_runs(load_runs([never])).subsets
     assert block.score("never", "own habit", "conflict").mean == 0
     assert block.score("never", "on own habit", "conflict") is None
+    # The last conflict rows may have no habit, and so none of the model's own.
+    own = [story(2000 + n, "conflict", "garage", dataset="own", habit=[]) for n in range(20)]
+    (block, *_) = compare_runs(load_runs([asked(tmp_path / "mixed", [*rows, *own], [*without, *own])])).subsets
+    assert block.score("mixed", "own habit", "conflict").mean == 0.75
 
 
 Values = tuple[float, float, float, float]  # mean, low, high, corrected p
