@@ -30,6 +30,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from eval.compare.decoding import ALIKE, DecodingDifferences, decoding_of_runs, without_context
 from eval.compare.judged import Verdict, read_judged
+from eval.compare.lm_eval import OUTSIDE
 from eval.compare.runs import MeasuredRun, ScoredRun, costs_of_runs
 from eval.score import frame as table
 from eval.score.confiqa import MEASURES as CONFIQA_MEASURES
@@ -92,7 +93,7 @@ class Comparison:
         small_subsets: Right answers of each run in subsets with too few rows to compare, by dataset, subset and size.
         untagged: Number of samples without a subset.
         tagged_by: Models whose habits the subsets are about; `strangers` are the runs of other models.
-        left_out: Measures that not all runs have.
+        left_out: Measures that not all runs have, or whose values are no shares.
         bad_rows: Number of rows of the benchmark that are in no run's scores.
         decoding: Where the decoding of the runs differs.
         costs: Label → `steps` and `cpu_seconds` of its training, for runs that recorded them.
@@ -219,7 +220,9 @@ def compare_scores(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
     """Compare the scores alone: not how the runs were decoded, nor what their trainings cost."""
     measured = [run for run in runs if isinstance(run, MeasuredRun)]
     if measured:
-        return compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
+        found = compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
+        outside = (name for run in measured for name in run.scores.get(OUTSIDE, ()))
+        return replace(found, left_out=tuple(dict.fromkeys([*found.left_out, *outside])))
     return compare_runs([run for run in runs if isinstance(run, ScoredRun)])
 
 

@@ -1,8 +1,8 @@
 """Read the measures in a folder of `lm-eval --log_samples`.
 
 Such a folder holds `samples_TASK_TIME.jsonl` for each task and `results_TIME.json`; the latest time counts. A metric
-is used if each document has a number and their mean is the score in the results file. Others, such as a corpus's BLEU,
-are not sums over documents.
+is used if each document has a number from 0 to 1 and their mean is the score in the results file. Others, such as a
+corpus's BLEU, are not sums over documents, and numbers outside, such as a document's BLEU, are no shares.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from eval.score.measures import Measure, digest, shares
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d{2}-\d{2}T[\d\-.:]+)\.jsonl")
 _REMEDY = "write it again: lm-eval … --log_samples --output_path FOLDER"
+_OTHER = "compare tasks that have one, such as acc or exact_match"
 _UNIT = "documents"
+OUTSIDE = "outside"  # in the facts: measures that are no shares
 Values = dict[str, float]  # by document
 
 
@@ -39,19 +41,23 @@ def read_samples_folder(folder: Path) -> tuple[list[Measure], dict[str, Any]]:
     file = files[0][0].with_name(f"results_{last}.json")
     results = read_json_as(dict[str, Any], file, "results of lm-eval", _REMEDY) if file.is_file() else {}
     by_task = {task: _read(file) for file, task, time in files if time == last}
-    metrics, gold = {}, {}
+    metrics, gold, outside = {}, {}, list[str]()
     for task, rows in by_task.items():
         gold[task] = {str(row["doc_id"]): [row.get("doc_hash"), row.get("target_hash")] for row in rows}
         for name, values in _metrics(rows).items():
             mean, score = sum(values.values()) / len(values), results.get("results", {}).get(task, {}).get(name)
             is_number = isinstance(score, int | float)
-            if not is_number or math.isclose(mean, score, rel_tol=1e-6, abs_tol=1e-9):
+            if not 0 <= min(values.values()) <= max(values.values()) <= 1:
+                outside.append(f"{task}, {_shown(name)}")
+            elif not is_number or math.isclose(mean, score, rel_tol=1e-6, abs_tol=1e-9):
                 metrics[task, name] = values
+    if outside and not metrics:
+        raise UserError(f"{folder}: {'; '.join(outside)}: expected a metric from 0 to 1 of each document", _OTHER)
     measures = _pooled(metrics, gold) if len(by_task) > 1 else []
     for (task, name), values in metrics.items():
         measures += shares(f"{task}, {_shown(name)}", _UNIT, digest(gold[task]), values)
     facts: dict[str, Any] = {key: results[key] for key in ("model_name", "date", "lm_eval_version") if key in results}
-    return measures, {"system": "lm-eval", **facts}
+    return measures, {"system": "lm-eval", **facts, **({OUTSIDE: outside} if outside else {})}
 
 
 def _files(folder: Path) -> list[tuple[Path, str, str]]:

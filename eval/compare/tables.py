@@ -200,7 +200,7 @@ def measure_table(comparison: Comparison) -> Table:
             "(Holm): the first measure's for the results, the other measures' for results and measures; * below 0.05"
         )
     left_out = ", ".join(comparison.left_out)
-    notes = [f"Left out, because not all results have them: {left_out}."] if left_out else []
+    notes = [f"Left out, because not all results have them, from 0 to 1: {left_out}."] if left_out else []
     named = [(f"{block.name[0]} ({block.sizes['']:,})", block) for block in blocks]
     columns = [Column("score", "", with_interval), Column("Δ", "", gain), Column("p", "", tested(corrected_p))]
     return table_of(comparison.labels, named, columns, caption, "measure", notes)

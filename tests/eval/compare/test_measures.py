@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from d2e_sft.util.errors import UserError
 from eval.compare.compare import Comparison, Score, compare_measures, compare_results
 from eval.compare.lm_eval import holds_samples, read_samples_folder
 from eval.compare.runs import load_measured, reference_first
@@ -162,6 +163,19 @@ def test_two_folders_are_compared_document_by_document(tmp_path: Path) -> None:
     runs = load_measured([one, other])
     (_, score) = scores(compare_results(runs))["arc_easy, acc"]
     assert (score.rows, score.change.mean) == (4, 0.5)
+
+
+def test_a_metric_that_is_no_share_is_left_out_and_named(tmp_path: Path) -> None:
+    def bleu(**more: float) -> list[dict[str, Any]]:
+        return [sample(n, bleu_max=10.0 * n, bleu_diff=-n / 10, **more) for n in range(4)]
+
+    one, other = (save(tmp_path / name, {"truthfulqa": bleu(bleu_acc=1.0)}, {}) for name in ("sft", "d2e"))
+    found = compare_results(load_measured([one, other]))
+    assert list(scores(found)) == ["truthfulqa, bleu_acc"]
+    assert found.left_out == ("truthfulqa, bleu_max", "truthfulqa, bleu_diff")
+    assert "from 0 to 1: truthfulqa, bleu_max, truthfulqa, bleu_diff." in text_of(found)
+    with pytest.raises(UserError, match="bleu_max; truthfulqa, bleu_diff: expected a metric from 0 to 1"):
+        read_samples_folder(save(tmp_path / "none", {"truthfulqa": bleu()}, {}))
 
 
 def test_a_metric_that_is_no_mean_of_documents_is_left_out(tmp_path: Path) -> None:
