@@ -271,10 +271,10 @@ class D2ETrainer(KeepingTrainer):
         return sum(count(part) for part in inputs.get("micro_batches", [inputs]))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's values, averaged since the last log and over processes; at the end the processor time.
+        """Add the objective's values, averaged since the last log and over processes; at the end the time it took.
 
-        `train_cpu_seconds` leaves out evaluations. A resumed run has measured its last session: its time per step
-        stands for the steps before.
+        `train_cpu_seconds` leaves out evaluations, `train_seconds` does not. A resumed run has measured its last
+        session: its time per step stands for the steps before.
         """
         if "loss" in logs:
             values, tokens = self._sums.compute(self.accelerator)
@@ -283,7 +283,8 @@ class D2ETrainer(KeepingTrainer):
             logs |= self._logged_values(values, tokens / seconds)
         if "train_runtime" in logs and (steps := self.state.global_step - self._initial_global_step):
             spent = self.trained_seconds()[1] - self._cpu_start
-            logs["train_cpu_seconds"] = round(spent * self.state.global_step / steps, 3)
+            for name, seconds in (("train_cpu_seconds", spent), ("train_seconds", logs["train_runtime"])):
+                logs[name] = round(seconds * self.state.global_step / steps, 3)
         super().log(logs, start_time)
 
     def _logged_values(self, values: Mapping[str, float], tokens_per_second: float) -> dict[str, float]:

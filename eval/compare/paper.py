@@ -346,8 +346,9 @@ def _read_row(path: Path, label: str, bench: str) -> PaperRow:
     folders = [folder for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
     if not folders:
         return PaperRow(label, path, bench, scores, None, None)
-    seconds = [entry["train_runtime"] for entry in training_log(folders[0]) if "train_runtime" in entry]
-    minutes = seconds[-1] / 60 if seconds else None  # those of the last session, if it was resumed
+    ends = [entry for entry in training_log(folders[0]) if "train_runtime" in entry]
+    # Older runs have the time of their last session alone.
+    minutes = ends[-1].get("train_seconds", ends[-1]["train_runtime"]) / 60 if ends else None
     return PaperRow(label, path, bench, scores, load_recipe(folders[0] / RECIPE_FILE), minutes)
 
 

@@ -167,3 +167,4 @@ def test_time_of_evaluations_is_not_trainings(
     assert history[-1]["train_cpu_seconds"] == 5
     resumed = trained(world, interrupted, "train.save_steps=3", resume=True)
     assert resumed[-1]["train_cpu_seconds"] == 10, "four micro-batches of steps 4 and 5, so as many a step before"
+    assert resumed[-1]["train_seconds"] == pytest.approx(resumed[-1]["train_runtime"] * 5 / 2, abs=0.01)

@@ -229,11 +229,14 @@ def test_costs_are_minutes_of_training_and_milliseconds_by_relation(tmp_path: Pa
     timed = {"temporal": {"samples": 4, "seconds": 0.6}, "causal": {"samples": 1, "seconds": 0.11}}
     history = [{"step": 1, "loss": 2.0}, {"step": 2, "train_runtime": 5160.0}]
     runs = [trained(tmp_path / "d2e", "{}", timed=timed, history=history), run(tmp_path / "vllm")]
+    resumed = [*history, {"step": 4, "train_runtime": 30.0, "train_seconds": 60.0}]
+    runs.append(trained(tmp_path / "resumed", "{}", history=resumed))
     header, _, *body = cells(printed(*runs, "--layout", "cost"))
     assert header == ["Methods", "Train, min", "T, ms", "Ca, ms", "Co, ms", "S&C, ms"]
     assert body == [
         ["d2e <sub>ZS</sub>", "86.0", "150.0", "110.0", "–", "–"],
         ["vllm <sub>ZS</sub>", "–", "–", "–", "–", "–"],
+        ["resumed <sub>ZS</sub>", "1.0", "–", "–", "–", "–"],
     ]
 
 
