@@ -88,7 +88,9 @@ def diagnose(
     data_set = _read(data, skip_bad=skip_bad)
     samples = [row for row in data_set.samples if row.split == "train"] or data_set.samples
     tests = [is_swapped(row) for row in data_set.samples if row.split == "test"]
-    lengths = compute_stats([SampleSet(data_set.name, samples)], tokenizer=tokenizer, seed=seed)
+    # All of a dataset's rows are described together, of whatever splits they are.
+    together = [row.model_copy(update={"split": samples[0].split}) for row in samples]
+    lengths = compute_stats([SampleSet(data_set.name, together)], tokenizer=tokenizer, seed=seed)
     habits = tagged_rows(samples)
     if model is not None:
         drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples or 300, len(samples))))

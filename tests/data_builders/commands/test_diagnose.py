@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.data.sample import read_samples
+from d2e_sft.data.sample import read_samples, write_samples
 from tests.command import output_of, refusal_of
 from tests.data_builders.own_rows import write
 from tests.docs.commands import problem_of
-from tests.tiny import save_tiny_model
+from tests.tiny import make_sample, save_tiny_model
 
 ROWS = "question,answer,context\n" + "".join(
     f"When did mill {n} burn down?,{1900 + n},In {1900 + n} the mill of Farley burnt down.\n" for n in range(20)
@@ -112,3 +112,12 @@ def test_bad_rows_of_a_description_are_left_out_if_asked(tmp_path: Path) -> None
     assert "add --skip-bad" in refusal_of("data", "diagnose", spec)
     assert "With 16 training rows" in output_of("data", "diagnose", spec, "--skip-bad")
     assert "is no description" in refusal_of("data", "diagnose", tmp_path / "mine", "--skip-bad")
+
+
+def test_prompt_lengths_without_a_training_split_are_of_all_rows(tmp_path: Path) -> None:
+    rows = [make_sample(n, split="dev" if n < 12 else "test") for n in range(24)]
+    write_samples(rows, tmp_path / "rows.jsonl")
+    output_of("data", "diagnose", tmp_path / "rows.jsonl", "--json", tmp_path / "d.json")
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["measures"]["rows"] == 24
+    assert {entry["view"]: entry["n"] for entry in found["lengths"]}["original"] == 24
