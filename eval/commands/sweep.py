@@ -15,12 +15,12 @@ from eval.sweep.cells import (
     is_done,
     read_rows,
     refuse_other_overrides,
-    split_words,
+    refuse_other_trainings,
     steps,
 )
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.run import refuse_other_sweep, run_sweep
-from eval.sweep.spec import read_spec
+from eval.sweep.spec import read_spec, split_words
 
 
 @click.command()
@@ -84,6 +84,7 @@ def sweep(
     _check_passed_on(planned, lent)
     rows = read_rows(planned.results)
     refuse_other_overrides(rows, planned.asked, planned.results)
+    refuse_other_trainings(rows, planned)
     refuse_other_sweep(planned)
     left = [point for point in planned.work if not is_done(planned, point, rows)]
     trainings = {point.trained_in for point in left if point.train}

@@ -29,7 +29,7 @@ from d2e_sft.train.run_folder import TRAINER_STATE
 from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.figures import corrected_p, points
-from eval.compare.runs import SEED, Row, RunResult, probe_rows, training_log, typed
+from eval.compare.runs import SEED, Row, RunResult, has_axes, probe_rows, training_log, typed
 from eval.run.journal import WITHOUT_CONTEXT
 from eval.score.statistics import LEVEL, Difference, Interval, holm
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ACCURACIES = ("aligned", "conflict")
 THRESHOLDS = (0.5, 0.7)
 _SAME = 1e-9  # largest range of values that count as equal
-_ROUNDED = 1e-9  # tolerance for a mean of shares
+_ROUNDED = 0.5e-4 + 1e-9  # tolerance for a mean of shares, of which rows have four places
 _FEW = 300  # permutations, as of five seeds against five
 VERDICT = 0.7  # the threshold of verdicts and of the picture
 _AT = f"{100 * VERDICT:.0f} %"
@@ -223,12 +223,13 @@ class Setting:
 
 
 def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[Row]) -> list[Setting]:
-    """Return the settings whose reference was measured; `reference` names values of axes."""
+    """Return the settings whose reference was measured; `reference` names values of axes. Other axes' rows are not."""
     from pandas import DataFrame  # a dry run does without
 
+    rows = [row for row in rows if has_axes(row, axes)]
     if not rows:
         return []
-    of_reference = {axis: typed(value) for axis, value in reference.items()}
+    of_reference = {axis: [value, typed(value)] for axis, value in reference.items()}  # a run's name stays a text
     fixed = [axis for axis in axes if axis not in {SEED, *of_reference}]
     frame = DataFrame(rows, dtype=object)
     groups = frame.groupby(fixed, sort=False, dropna=False) if fixed else [((), frame)]
@@ -237,7 +238,7 @@ def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[R
         naming = [axis for axis in of_reference if group[axis].nunique() > 1] or list(of_reference)
         decoder = group["decoder"].map(lambda name: "" if name == PLAIN else f" ({name})")
         labelled = group.assign(variant=group[naming].astype(str).agg(", ".join, axis=1) + decoder)
-        is_reference = np.logical_and.reduce([labelled[axis] == value for axis, value in of_reference.items()])
+        is_reference = np.logical_and.reduce([labelled[axis].isin(values) for axis, values in of_reference.items()])
         base = labelled[is_reference & (labelled["decoder"] == PLAIN)]
         if len(base):
             name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))

@@ -33,6 +33,9 @@ from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores
 
 Row = dict[str, Any]  # of a probe: an evaluation of a training, answered in one way
 SEED = "seed"
+TRAINING = "training"  # in a row of a sweep: the digest of the training
+# Keys of a row that are no axis; others begin with a subset.
+_MEASURED = {"decoder", "samples", "step", "n", "seconds", "cpu_seconds", "tokens", "overrides", TRAINING}
 _OF_TRAINING = (RECIPE_FILE, TRAINER_STATE, "training_args.bin")
 
 
@@ -283,13 +286,18 @@ def training_log(run: Path) -> list[dict[str, Any]]:
 
 
 def probe_rows(
-    log: Sequence[Mapping[str, Any]], recipe: Recipe, values: Mapping[str, str], overrides: Mapping[str, str]
+    log: Sequence[Mapping[str, Any]],
+    recipe: Recipe,
+    values: Mapping[str, str],
+    overrides: Mapping[str, str],
+    training: str = "",
 ) -> list[Row]:
     """Return a row for each evaluation and decoder in the log of a training; none without a probe.
 
     Rows have the `values`, `decoder`, `samples` and `step` so far. `aligned` and `conflict` are shares, also as
     `conflict_DATASET` for further datasets; `n` is the size of a subset. The compute of training so far is `seconds`,
     `cpu_seconds` (which depends little on other work on the machine) and `tokens` of all views.
+    `training` is a digest of the training, by which a sweep knows its rows.
     """
     rows = list[Row]()
     for entry in log:
@@ -312,9 +320,16 @@ def probe_rows(
                     "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 3),
                     **({} if tokens is None else {"tokens": int(tokens)}),
                     **({"overrides": dict(overrides)} if overrides else {}),
+                    **({TRAINING: training} if training else {}),
                 }
             )
     return rows
+
+
+def has_axes(row: Row, axes: Collection[str]) -> bool:
+    """Return whether a row was measured along these axes and no further one."""
+    extra = row.keys() - _MEASURED - set(axes)
+    return row.keys() >= set(axes) and all(key.startswith(PROBED) for key in extra)
 
 
 def typed(name: str) -> Any:

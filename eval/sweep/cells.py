@@ -7,7 +7,6 @@ folder holds the trainer's state and the weights. Nothing else is kept about a p
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,15 +14,15 @@ from pathlib import Path
 from d2e_sft.config.recipe import RECIPE_FILE, recipe_of
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.hub_rows import is_hub
-from d2e_sft.train.run_folder import checkpoints_of
+from d2e_sft.train.run_folder import TRAINER_STATE, checkpoints_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import CHECKSUMS, read_results, with_checksums, write_whole
 from eval.compare.judged import PATTERNS_FILE
-from eval.compare.runs import Row, typed
+from eval.compare.runs import TRAINING, Row, has_axes, typed
 from eval.run.benchmark import DATA_ROOT, locate_benchmark, locate_suite, results_name
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.plan import Point, Sweep
-from eval.sweep.spec import OWN_DATA
+from eval.sweep.spec import OWN_DATA, split_words
 
 LOGS = "logs"
 
@@ -46,7 +45,7 @@ def _results_name(sweep: Sweep, point: Point) -> str:
 def _asked(sweep: Sweep, point: Point) -> dict[str, str]:
     """Return the options that say how a point is asked and answered."""
     words = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
-    options = dict(pairwise(part for word in words for part in word.split("=")))
+    options = dict(pairwise(words))
     return {option: options[option] for option in ("--setting", "--form", "--answer") if option in options}
 
 
@@ -64,7 +63,7 @@ def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
 
 def is_trained(run: Path) -> bool:
     """Return whether a training is complete; the trainer's state is written last."""
-    return (run / "trainer_state.json").is_file() and next(run.glob("*.safetensors"), None) is not None
+    return (run / TRAINER_STATE).is_file() and next(run.glob("*.safetensors"), None) is not None
 
 
 def is_done(sweep: Sweep, point: Point, rows: Sequence[Row]) -> bool:
@@ -139,8 +138,7 @@ def _train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
 
 def _scored_together(sweep: Sweep, point: Point) -> list[Point]:
     """Return the points of one `d2e eval`: all decoders of a model that scores options, which share the prompts."""
-    arguments = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
-    words = [part for word in arguments for part in word.split("=")]
+    words = [*split_words("--eval-args", sweep.spec.eval_args), *point.eval_args]
     single = {"--alpha", "--decoder", "--engine", "--launch"} & set(words) or point.evaluation.without_context
     if single or ("--answer", "likelihood") not in pairwise(words):
         return [point]
@@ -201,6 +199,21 @@ def check_inputs(sweep: Sweep) -> None:
         if option == "--suite" and not builds_suites(sweep):
             locate_suite(suite, root)
     _refuse_different_rows(sweep)
+    _refuse_deleted_models(sweep)
+
+
+def _refuse_deleted_models(sweep: Sweep) -> None:
+    """Raise UserError if a model is to be scored that was not kept: to train it again would clear its scores."""
+    for point in sweep.work if sweep.bench is not None else ():
+        run, trainer = sweep.out / point.trained_in, trainer_of(sweep, point)
+        gone = (run / TRAINER_STATE).is_file() and not is_trained(run) and not failed_file(sweep, trainer).is_file()
+        scored = sweep.spec.probe is None or next(run.glob(f"eval/*/{SCORES_FILE}"), None) is not None
+        if point.train and gone and scored and not checkpoints_of(run) and not is_scored(sweep, point):
+            raise UserError(
+                f"{point.name}: not scored yet, and the model in {run} was not kept (keep_models: "
+                f"{str(sweep.spec.keep_models).lower()}); expected its weights",
+                remedy=f"take the evaluation back, or remove {run} to train it again and score all of it",
+            )
 
 
 def _refuse_different_rows(sweep: Sweep) -> None:
@@ -222,14 +235,6 @@ def _scored_how(sweep: Sweep, point: Point) -> list[str]:
     """Return what the name of a point's scores follows from: the benchmark, setting, form and kind of answers."""
     rows = point.build if sweep.spec.bench == OWN_DATA and point.evaluation.suite is None else sweep.bench_of(point)
     return [*(rows or ()), *(part for pair in _asked(sweep, point).items() for part in pair)]
-
-
-def split_words(option: str, text: str) -> list[str]:
-    """Split arguments like a shell does; UserError if a quotation is not closed."""
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UserError(f"{option} {text!r}: {error}; expected arguments as a shell reads them") from None
 
 
 def read_rows(file: Path) -> list[Row]:
@@ -265,6 +270,20 @@ def refuse_other_overrides(rows: Iterable[Row], expected: Mapping[str, str], fil
             )
 
 
+def refuse_other_trainings(rows: Iterable[Row], sweep: Sweep) -> None:
+    """Raise UserError if a point's rows are of another recipe, `overrides` or `build`; older rows do not say."""
+    known = [row for row in rows if TRAINING in row]
+    for point in sweep.points if known else ():
+        now = point.digest()
+        if any(row[TRAINING] != now for row in rows_of(known, sweep.axes_of(point))):
+            raise UserError(
+                f"{sweep.results}: has rows of {point.name} with another recipe, overrides or build; expected rows of "
+                f"{sweep.spec.file}",
+                remedy="keep this sweep's in another file, --results FILE, or undo the change",
+            )
+
+
 def rows_of(rows: Iterable[Row], values: Mapping[str, str]) -> list[Row]:
     typed_values = {axis: typed(value) for axis, value in values.items()}
-    return [row for row in rows if all(row.get(axis) == value for axis, value in typed_values.items())]
+    fitting = (row for row in rows if all(row.get(axis) == value for axis, value in typed_values.items()))
+    return [row for row in fitting if has_axes(row, values)]

@@ -19,12 +19,15 @@ import yaml
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.lookup import require_recipe
-from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.config.recipe import Recipe, flat, load_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
-from eval.sweep.spec import OUTPUT, OWN_DATA, RUN, Evaluation, SweepSpec, Value, as_text
+from eval.score.measures import digest
+from eval.sweep.spec import OUTPUT, OWN_DATA, RUN, Evaluation, SweepSpec, Value, as_text, split_words
 
 EVALUATION = "evaluation"  # the axis of what differs only in decoding
-_LONGEST_NAME = 120
+_LONGEST_NAME, _LONGEST_DATA = 120, 200
+# These change neither a model nor its scores.
+FREE_TO_CHANGE = (OUTPUT, "train.save_", "train.logging_steps", "train.report_to")
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,17 @@ class Point:
             return self.recipe.model.model_dump_json()
         content = self.recipe.model_dump(exclude={"eval": True, "d2e": True, "train": {"output_dir"}})
         return json.dumps(content | {"d2e": self.recipe.d2e.of_training()}, sort_keys=True)
+
+    def digest(self) -> str:
+        """Return a digest of what decides the training and its probe, which is the same in another folder.
+
+        Keys at their defaults are left out, so that a version with further keys reads the same.
+        """
+        data = self.recipe.data
+        without: Any = {"eval": True, "data": {"train", "dev", "probe"}}
+        recipe = self.recipe.model_dump(exclude=without, exclude_defaults=True)
+        kept = {key: value for key, value in flat(recipe) if not key.startswith(FREE_TO_CHANGE)}
+        return digest([kept, [Path(file or "").parts[-2:] for file in (data.train, data.dev, data.probe)]])
 
     def scoring(self) -> str:
         settings = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"decoder": None}
@@ -199,7 +213,7 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
 
 def _make_points(spec: SweepSpec, folder: Path, common: dict[str, str], called: Container[str]) -> Iterator[Point]:
     """Yield the points of a sweep in this folder; `common` are overrides of all recipes, `called` the call's keys."""
-    short, taken = short_keys(list(spec.axes)), set[str]()
+    short, taken, builds = short_keys(list(spec.axes)), set[str](), dict[str, tuple[str, ...]]()
     for names in product(*spec.axes.values()):
         values = dict(zip(spec.axes, names, strict=True))
         changes = [spec.axes[axis][name] for axis, name in values.items()]
@@ -220,10 +234,15 @@ def _make_points(spec: SweepSpec, folder: Path, common: dict[str, str], called: 
             evaluations |= change.evaluations
         overrides = {key: filled(as_text(value)) for key, value in merged.items()}
         build = tuple(shlex.split(filled(" ".join([spec.build, *(change.build for change in changes)]))))
-        scored = tuple(shlex.split(filled(" ".join(change.eval_args for change in changes))))
+        scored = tuple(split_words("eval_args", filled(" ".join(change.eval_args for change in changes))))
         errors = tuple(shlex.split(filled(" ".join(change.errors for change in changes))))
         if build:
             data = data_folder(folder, build)
+            if builds.setdefault(data.name, build) != build:
+                raise UserError(
+                    f"the data folder {data.name!r}: is that of two builds, {shlex.join(builds[data.name])} and "
+                    f"{shlex.join(build)}; expected builds that differ in letters, digits and . _ = + -"
+                )
             overrides.setdefault("data.train", json.dumps(str(data / "train.parquet")))
             if spec.probe is not None:
                 overrides["data.probe"] = json.dumps(str(data / "test.parquet"))
@@ -276,7 +295,9 @@ def _with_named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:
 
 
 def data_folder(out: Path, build: Sequence[str]) -> Path:
-    return out / "data" / re.sub(r"[^\w.=+-]+", "-", "-".join(build)).strip("-")[:200]
+    """Return the folder of a build, which is named by its words; of many words by the first ones and a digest."""
+    name = re.sub(r"[^\w.=+-]+", "-", "-".join(build)).strip("-")
+    return out / "data" / (name if len(name) <= _LONGEST_DATA else f"{name[: _LONGEST_DATA - 17]}-{digest(build)}")
 
 
 def short_keys(axes: Sequence[str]) -> dict[str, str]:

@@ -82,18 +82,19 @@ def collect(sweep: Sweep, failed: Mapping[str, str] | None = None) -> list[Point
 def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
     """Write the scores to the results file, and the comparisons and paper tables.
 
-    The file keeps the probe's rows, and the points of other sweeps that have it as theirs.
+    The file keeps the probe's rows, and the points of sweeps in other folders that have it as theirs.
 
     A sweep whose file names no paper tables gets tables 5 and 6, if the benchmark and the axes fit them.
     """
-    names = {result.point.name for result in results}
+    names, out = {result.point.name for result in results}, str(sweep.out)
     with turn_in(sweep.results.parent):
-        kept = [row for row in read_all_rows(sweep.results) if row.get("name") not in names]
+        rows = read_all_rows(sweep.results)
+        kept = [row for row in rows if row.get("name") not in names or row.get("out", out) != out]
         write_rows([*kept, *(_json(sweep, result) for result in results)], sweep.results)
     written = [sweep.results]
     for name, points in sweep.spec.comparisons.items():
         runs, bench = scored_folders(sweep, results, points)
-        if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
+        if len(runs) > 1 and runs[:1] == scored_folders(sweep, results, points[:1])[0]:  # differences are to the first
             comparison = compare_results(load_runs(runs, bench))
             written.append(sweep.out / f"{name}.md")
             write_whole(written[-1], text_of(comparison, "markdown"))
@@ -174,6 +175,7 @@ def _json(sweep: Sweep, result: PointResult) -> dict[str, Any]:
     metrics = ("mean", "exact_match", "f1")
     return {
         "name": result.point.name,
+        "out": str(sweep.out),
         "values": {axis: result.point.values[axis] for axis in sweep.axes},
         "status": result.status,
         "trained_in": result.point.trained_in,

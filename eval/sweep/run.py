@@ -41,12 +41,10 @@ from eval.sweep.cells import (
     trainer_of,
     write_rows,
 )
-from eval.sweep.plan import Point, Sweep
+from eval.sweep.plan import FREE_TO_CHANGE, Point, Sweep
 
 Say = Callable[[str], None]
 RECORD_FILE = "sweep.json"
-# These change neither a model nor its scores.
-_FREE_TO_CHANGE = ("train.output_dir", "train.save_", "train.logging_steps", "train.report_to")
 _AGAIN = {"--resume": ", resumed", "--overwrite": ", from scratch", "--without-context": " without the contexts"}
 _TAIL = 12  # lines of a failed step's log that are shown
 LOCK_SECONDS = 3.0  # for a process that was just killed to end
@@ -103,7 +101,8 @@ class Runner:
         with turn_in(sweep.results.parent):  # other sweeps may write to the same file
             values = sweep.axes_of(point)
             if not rows_of(read_rows(sweep.results), values):
-                new = probe_rows(training_log(sweep.out / point.trained_in), point.recipe, values, sweep.asked)
+                log = training_log(sweep.out / point.trained_in)
+                new = probe_rows(log, point.recipe, values, sweep.asked, point.digest())
                 if not new:
                     raise UserError(
                         f"{sweep.out / point.trained_in}: no accuracy by subset; expected probed rows whose subset is "
@@ -247,5 +246,5 @@ def _flat(record: dict[str, dict[str, Any]]) -> dict[str, Any]:
     values = {f"scored {key}": value for key, value in record["scored"].items()}
     values |= {f"SHA-256 of {file}": digest for file, digest in record["data"].items()}
     for name, point in record["points"].items():
-        values |= {f"{name}: {key}": value for key, value in flat(point) if not key.startswith(_FREE_TO_CHANGE)}
+        values |= {f"{name}: {key}": value for key, value in flat(point) if not key.startswith(FREE_TO_CHANGE)}
     return values

@@ -26,6 +26,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -243,6 +244,15 @@ class SweepSpec(SpecPart):
 def as_text(value: Any) -> str:
     """Return a value of YAML as an override on the command line has it."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def split_words(option: str, text: str) -> list[str]:
+    """Split arguments like a shell, and `--option=value` in two; UserError if a quotation is not closed."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text!r}: {error}; expected arguments as a shell reads them") from None
+    return [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
 
 def read_spec(name: str, scale: str | None = None) -> SweepSpec:

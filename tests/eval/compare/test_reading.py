@@ -55,6 +55,8 @@ def test_a_curve_reads_from_the_first_evaluation_of_the_first_fifth_whose_mean_i
     assert plateau(forgets) == pytest.approx((45 + 20 + 22 + 42) / 400)
     assert reads_at(curve(0, 90, *[0] * 8, 80, 80, 80, 80, 80), 0.7) == 10, "one high evaluation is not enough"
     assert reads_at(curve(*[0] * 8, 71, 69), 0.7) == 8, "the last fifth, whose mean is 0.7 up to rounding"
+    rows_have = curve(*[0] * 12, *(100 * round(right / 30, 4) for right in (19, 22, 22)))
+    assert reads_at(rows_have, 0.7) == 13, "63 of 90 are 70 %, though 0.6333, 0.7333 and 0.7333 are less"
     assert reads_at(curve(95, 95, 90, 90, 90), 0.7) == 0, "a model that reads before it is trained"
     assert reads_at(curve(0, 0, 70), 0.7) == 2
 
@@ -212,6 +214,28 @@ def test_a_setting_is_compared_within_itself_and_left_out_without_its_reference(
     assert settings(["seed", "way", "strength"], {"way": "sft"}, rows) == []
 
 
+def test_rows_of_a_further_axis_are_no_part_of_a_setting() -> None:
+    own, others = probed_rows(), [other for rate in (1e-5, 1e-3) for other in probed_rows(rate=rate)]
+    found = setting_of([*others, *own])
+    assert {len(curve) for by_seed in found.curves.values() for curve in by_seed.values()} == {3}
+    assert settings(["seed", "way"], {"way": "sft"}, others) == []
+
+
+def test_a_run_whose_name_is_a_number_has_its_curve(tmp_path: Path) -> None:
+    runs = list[RunResult]()
+    for rate in ("0.001", "0.01"):
+        home = tmp_path / rate
+        keys = [f"train.output_dir={home}", f"train.learning_rate={rate}"]
+        load_recipe("smollm2-135m-habit/sft", keys).save(home)
+        entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0, "eval_train_cpu_seconds": 2.0}
+        entry |= {"eval_plain_aligned": 1.0, "eval_plain_conflict": 0.5}
+        (home / "trainer_state.json").write_text(json.dumps({"log_history": [entry]}))
+        runs.append(RunResult(home, rate, home))
+    setting = probed(runs)
+    assert setting is not None
+    assert (setting.reference, list(setting.curves)) == ("0.001", ["0.001", "0.01"])
+
+
 def rows_of_log(history: list[dict[str, Any]]) -> list[Row]:
     recipe = load_recipe("smollm2-135m-habit/d2e", ["train.output_dir=x", "train.batch_size=64"])
     return probe_rows(history, recipe, {"seed": "3", "way": "sft"}, {})
@@ -231,8 +255,9 @@ def test_each_evaluation_gives_a_row_per_way_of_answering() -> None:
         "seed": 3, "way": "sft", "decoder": "d2e:alpha=0.5", "samples": 128,
         "step": 2, "aligned": 0.25, "conflict": 0.25, "n": 30, "seconds": 3.0, "cpu_seconds": 2.0,
     }  # fmt: skip
-    assert rows_of(rows, {"seed": "3"}) == rows
-    assert rows_of(rows, {"seed": "4"}) == []
+    assert rows_of(rows, {"seed": "3", "way": "sft"}) == rows
+    assert rows_of(rows, {"seed": "4", "way": "sft"}) == []
+    assert rows_of(rows, {"seed": "3"}) == [], "rows of a further axis are of other trainings"
     assert rows_of_log([{"step": 1, "loss": 2.0}]) == []
 
 

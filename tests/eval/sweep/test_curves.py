@@ -51,6 +51,31 @@ def test_the_results_file_keeps_the_points_of_other_sweeps(tmp_path: Path) -> No
     assert [row["name"] for row in written[2:]] == [result.point.name for result in results]
 
 
+def test_sweeps_of_two_folders_keep_their_points_in_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "both.json"
+    for name, right in (("one", True), ("other", False), ("one", True)):
+        (tmp_path / name).mkdir(exist_ok=True)
+        sweep = planned(tmp_path / name, "d2e.alpha=0.1,1.0", results=str(file))
+        for point in sweep.work:
+            make_run(sweep.out / point.name, [prediction(1, right)])
+        write_results(sweep, collect(sweep))
+    kept = [(Path(row["out"]).parent.name, row["name"], row["scores"]["mean"]["mean"]) for row in read_all_rows(file)]
+    assert kept == [(name, f"alpha={a}", mean) for name, mean in (("other", 0), ("one", 1)) for a in ("0.1", "1.0")]
+
+
+def test_a_comparison_may_begin_with_a_point_that_equals_another(tmp_path: Path) -> None:
+    text = (
+        "axes: {way: {d2e: {}, sft: {d2e.debias: false, d2e.distill: false}}, d2e.alpha: ['0.1', '1.0']}\n"
+        "comparisons: {main: ['sft,alpha=1.0', 'd2e,alpha=1.0']}\n"
+    )
+    sweep = planned(tmp_path, text=text)
+    for number, point in enumerate(sweep.work):
+        make_run(sweep.out / point.name, [prediction(n, (n + number) % 3 > 0) for n in range(12)])
+    results = collect(sweep)
+    assert [result.status for result in results][-1] == "same as sft,alpha=0.1"
+    assert sweep.out / "main.md" in write_results(sweep, results)
+
+
 def test_a_point_has_the_scores_of_its_own_benchmark_and_setting_alone(tmp_path: Path) -> None:
     sweep = planned(tmp_path, "d2e.alpha=0.1,1.0")
     point = sweep.points[0]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.sweep.cells import steps
+from eval.compare.runs import probe_rows
+from eval.sweep.cells import refuse_other_trainings, steps
 from eval.sweep.costs import cost_of, paid_judge, sum_of
 from eval.sweep.plan import Point, Sweep, data_folder, plan_sweep, split_values
 from eval.sweep.run import refuse_other_sweep, save_record
@@ -110,6 +111,47 @@ def test_a_combination_has_a_value_of_each_axis_and_its_own_data(tmp_path: Path)
     assert one.recipe.data.train == str(data / "train.parquet")
     assert one.recipe.data.probe == str(data / "test.parquet")
     assert len({point.build for point in points.values()}) == 8
+
+
+def test_builds_have_folders_of_their_own(tmp_path: Path) -> None:
+    long = [data_folder(tmp_path, ["--datasets", "x" * 230, "--swap", share]).name for share in ("0.2", "0.5")]
+    assert len({*long}) == 2
+    assert all(len(name) == 200 for name in long)
+    assert data_folder(tmp_path, ["--datasets", "a/b,c", "--seed", "3"]).name == "datasets-a-b-c---seed-3"
+    text = "runs: {one: {build: '--datasets a/b'}, two: {build: '--datasets a,b'}}"
+    with pytest.raises(UserError, match=r"is that of two builds, --datasets a/b and --datasets a,b"):
+        planned(tmp_path, text=text)
+
+
+@pytest.mark.parametrize("form", ["{} {}", "{}={}"])
+def test_an_option_of_eval_may_be_written_in_both_ways(tmp_path: Path, form: str) -> None:
+    def asked(option: str, value: str) -> tuple[str, list[str]]:
+        sweep = planned(tmp_path, "d2e.alpha=0.5,1.0", eval_args=form.format(option, value))
+        _, (_, words) = steps(sweep, sweep.points[0])
+        return " ".join(words[4:]), words
+
+    assert asked("--alpha", "0")[0] == "--alpha 0"
+    assert asked("--decoder", "plain")[0] == "--decoder plain"
+    assert asked("--setting", "few_shot")[0] == "--setting few_shot --alpha 0.5"
+
+
+def test_results_of_another_recipe_are_refused(tmp_path: Path) -> None:
+    text = PROBED.replace("seed: [3, 4]", "seed: [3]")
+    sweep = planned(tmp_path, text=text, bench=None)
+    point = sweep.points[0]
+    values = sweep.axes_of(point)
+    log = [{"step": 2, "eval_n": 3, "eval_alpha": 0.5, "eval_train_seconds": 3.0, "eval_train_cpu_seconds": 2.0}]
+    log[0] |= {"eval_plain_aligned": 1.0, "eval_plain_conflict": 0.5}
+    rows = probe_rows(log, point.recipe, values, {}, point.digest())
+    (tmp_path / "elsewhere").mkdir()
+    same = text.replace("train.max_steps: 7", "train.max_steps: 7, train.save_steps: 3")
+    refuse_other_trainings(rows, planned(tmp_path / "elsewhere", text=same, bench=None))
+    older = [{key: value for key, value in row.items() if key != "training"} for row in rows]
+    for old, new in (("max_steps: 7", "max_steps: 8"), ("--datasets habit", "--datasets matres")):
+        other = planned(tmp_path, text=text.replace(old, new), bench=None)
+        refuse_other_trainings(older, other)
+        with pytest.raises(UserError, match=r"rows of 3,0\.5,as-is,sft with another recipe, overrides or build"):
+            refuse_other_trainings(rows, other)
 
 
 def test_words_choose_values_of_axes(tmp_path: Path) -> None:

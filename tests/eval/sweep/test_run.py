@@ -148,6 +148,22 @@ def test_a_point_that_fails_stops_only_those_that_wait_for_it(world: Path, tmp_p
     assert logged(out, "eval") == {"good": 1, "good-plain": 1}
 
 
+def test_an_evaluation_more_of_models_that_were_not_kept_is_refused(world: Path, tmp_path: Path) -> None:
+    text = {"recipe": str(world / "recipe.yaml"), "runs": {"sft": {"d2e.objective": "sft"}}, "keep_models": False}
+    file, out = tmp_path / "sweep.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(text | {"keep_checkpoints": False}))
+    words = ["sweep", file, "--bench", world / "bench", "--out", out]
+    output_of(*words)
+    before = sorted(out.rglob("*"))
+    file.write_text(yaml.safe_dump(text | {"evaluations": {"": {}, "-d2e": {"alpha": 0.5}}}))
+    said = " ".join(refusal_of(*words).split())
+    assert "sft-d2e: not scored yet, and the model in" in said
+    assert "was not kept (keep_models: false)" in said
+    assert sorted(out.rglob("*")) == before
+    file.write_text(yaml.safe_dump(text))
+    assert "sft: already done" in output_of(*words)
+
+
 def test_a_dry_run_lists_the_commands_and_writes_nothing(world: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     printed = output_of(*sweep(world, out, *AXES), "--dry-run")
