@@ -243,7 +243,7 @@ def _sweep(folder: Path, plant: Planter) -> Path:
     for number, point in enumerate(sweep.work):
         make_run(out / point.name, [prediction(n, n >= number, relation="causal") for n in range(4)])
     rows = [{**row, "strength": plant.line()} for row in probed_rows()]
-    return write_sweep_page(sweep, collect(sweep), settings(["way", "strength"], {"way": "sft"}, rows))[1]
+    return write_sweep_page(sweep, collect(sweep), settings(["seed", "way", "strength"], {"way": "sft"}, rows))[1]
 
 
 def _measures(folder: Path, plant: Planter) -> Path:
