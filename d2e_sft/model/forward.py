@@ -59,7 +59,9 @@ def head_of(model: Any) -> tuple[Callable[[Tensor], Tensor], bool]:
     scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
 
     def project(hidden: Tensor) -> Tensor:
-        logits: Tensor = call(hidden if call is head else hidden.to(next(head.parameters()).dtype))
+        # Mamba's states are float32 whatever its weights are.
+        half = head.weight.dtype in (torch.bfloat16, torch.float16)
+        logits: Tensor = call(hidden.to(head.weight.dtype) if half or call is not head else hidden)
         if scale != 1:
             logits = logits * scale
         return logits if cap is None else torch.tanh(logits / cap) * cap
@@ -69,7 +71,7 @@ def head_of(model: Any) -> tuple[Callable[[Tensor], Tensor], bool]:
 
 def hidden_states(model: Any, **inputs: Any) -> Tensor:
     """Return the hidden states (rows, L, H) of a causal language model before its head."""
-    backbone = getattr(model, model.base_model_prefix)
+    backbone = getattr(model, model.base_model_prefix, None) or model.model  # the prefix of Llama 4 is of the whole
     output: Tensor = backbone(**inputs, use_cache=False)[0]
     return output
 

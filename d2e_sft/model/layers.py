@@ -100,7 +100,8 @@ def ready_to_decode(model: Any, device: torch.device | str) -> Any:
     if torch.device(device).type == "cpu" and by_mkl:
         for module in list(model.modules()):
             for name, child in module.named_children():
-                if type(child) is nn.Linear and child.weight.dtype == torch.float32:
+                # Mamba multiplies by the weights of `dt_proj` itself.
+                if type(child) is nn.Linear and child.weight.dtype == torch.float32 and name != "dt_proj":
                     setattr(module, name, ReorderedLinear(child))
     return model
 

@@ -136,7 +136,7 @@ class Objective:
     def of(cls, d2e: D2ESection, vocabulary: int) -> Self:
         """Look the function up and call it on two tokens with equal logits, to learn the names of its terms."""
         function = function_of(d2e)
-        logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
+        logits = {view: torch.zeros(2, vocabulary, requires_grad=True) for view in d2e.views}
         terms = function(logits, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool), d2e)
         weights = {"kl": d2e.kl_weight, **({"ce": d2e.sft_weight} if d2e.prefers else {})}
         return cls(d2e, function, {name: weights.get(name, 1.0) for name in terms})
@@ -211,6 +211,12 @@ def _checked(
                 f"d2e.objective={name}: the term {key!r} {problem}; expected a tensor of shape ({len(targets)},), "
                 "nats for each answer token, under a name of its own"
             )
+    trains = torch.is_grad_enabled() and any(view.requires_grad for view in logits.values())
+    if trains and not any(term.requires_grad for term in terms.values()):
+        raise UserError(
+            f"d2e.objective={name}: no term has a gradient, so nothing would be trained",
+            remedy="take detach() or no_grad() from the function",
+        )
     return terms
 
 

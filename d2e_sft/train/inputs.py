@@ -78,7 +78,13 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
     expect_of_transformers("model", model, "config")
     if peft_config is None and not hasattr(model, "peft_config"):
         peft_config = adapter_config(args.recipe)
-    adapter = peft_config or getattr(model, "peft_config", {}).get("default")
+    adapters = getattr(model, "peft_config", {})
+    if adapters and [*adapters] != ["default"]:  # peft would save another one in a folder of its own
+        raise UserError(
+            f"model: its adapters are {', '.join(adapters)}; expected one, of the name 'default'",
+            remedy="leave out adapter_name, and merge the others first, model.merge_and_unload()",
+        )
+    adapter = peft_config or adapters.get("default")
     kind, example = type(adapter).__name__, 'peft_config=LoraConfig(r=8, target_modules="all-linear")'
     if getattr(adapter, "is_prompt_learning", False):
         raise UserError(

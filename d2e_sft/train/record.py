@@ -154,7 +154,8 @@ class RecordRun(TrainerCallback):
         """Return an adapter's configuration as a recipe has it; settings that a recipe has no key for are left out."""
         if adapter is None:
             return None
-        settings, usual = adapter.to_dict(), type(adapter)().to_dict()
+        settings = adapter.to_dict()
+        usual = type(adapter)(**{"total_step": 1} if "total_step" in settings else {}).to_dict()  # AdaLoRA asks for it
         keys = {name: settings[name] for name in LoraSection.model_fields if settings.get(name) is not None}
         keys |= {name: sorted(value) for name, value in keys.items() if isinstance(value, set)}
         unsupported = settings.keys() - LoraSection.model_fields.keys() - _OF_ANY_ADAPTER

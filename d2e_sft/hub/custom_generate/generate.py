@@ -42,8 +42,8 @@ def generate(
 
     Args:
         inputs: The prompts with their contexts (or `input_ids=`).
-        imagined_input_ids: (B, L) the same prompts without their contexts. They are padded on the left (on either side
-            for an encoder-decoder).
+        imagined_input_ids: (B, L) the same prompts without their contexts. They are padded on the left (for an
+            encoder-decoder on the right; T5 takes either).
         imagined_attention_mask: (B, L) 0 for padding; optional for a single prompt.
         alpha: The debias ratio α, by default that of this folder's model. 0 decodes plainly.
         **kwargs: All other arguments of `generate`.

@@ -15,7 +15,7 @@ from torch import nn
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.collation import Collator
-from d2e_sft.model.forward import last_logits
+from d2e_sft.model.forward import cache_name, last_logits
 from d2e_sft.model.layers import ReorderedLinear, check_compiler, compile_layers, ready_to_decode
 from d2e_sft.model.packing_support import Layout, choose_layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
@@ -132,23 +132,30 @@ def test_the_last_logits_are_those_of_the_last_positions(kind: str) -> None:
     assert output.logits.shape[1] == 2, "the others were not projected"
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "phi", "gemma2", "bloom", "t5"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "phi", "gemma2", "bloom", "mamba", "t5"])
 def test_a_reordered_model_gives_the_same_logits_and_answers(kind: str) -> None:
     model = tiny_model(kind, seed=1)
     reordered = ready_to_decode(copy.deepcopy(model), "cpu")
     assert any(isinstance(module, ReorderedLinear) for module in reordered.modules())
-    assert not any(type(module) is nn.Linear for module in reordered.modules())
+    left = {name for name, module in reordered.named_modules() if type(module) is nn.Linear}
+    assert all(name.endswith(".dt_proj") for name in left), "whose weights Mamba multiplies by itself"
+    if kind == "mamba" and cache_name(model) != "cache":
+        pytest.skip("refused before transformers 5.24")
     prompts = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, seed=2)
     answers = [generate_debiased(one.eval(), *prompts, DECODING, stop_ids=[]) for one in (model, reordered)]
     assert answers[0] == answers[1]
     ids = torch.tensor([prompts[0][0]])
     inputs = {"input_ids": ids, **({"decoder_input_ids": ids[:, :4]} if kind == "t5" else {})}
     with torch.inference_mode():
-        torch.testing.assert_close(reordered(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
+        atol = 1e-3 if kind == "mamba" else 1e-5  # its scan adds up what rounding leaves
+        torch.testing.assert_close(reordered(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=atol)
 
 
-def test_other_dtypes_keep_their_layers() -> None:
-    model, pairs, _ = prefixed_case("llama")
+@pytest.mark.parametrize("kind", ["llama", "mamba"])
+def test_other_dtypes_keep_their_layers(kind: str) -> None:
+    if kind == "mamba" and cache_name(tiny_model(kind)) != "cache":
+        pytest.skip("refused before transformers 5.24")
+    model, pairs, _ = prefixed_case(kind)
     model = ready_to_decode(model.to(torch.bfloat16), "cpu")
     assert not any(isinstance(module, ReorderedLinear) for module in model.modules())
     assert all(generated(model, pairs, DecodingConfig(max_new_tokens=2), stop_ids=[]))

@@ -144,10 +144,11 @@ def returning(module: Any, expression: str, views: str = "[original, imagined]")
         ("{'ce': logits['original'].sum()}", r"the term 'ce' has the shape \(\); expected a tensor of shape \(2,\)"),
         ("{'ce': logits['original']}", r"the term 'ce' has the shape \(2, 11\); expected a tensor of shape \(2,\)"),
         ("{'ce': 1.0}", r"the term 'ce' is 1.0; expected a tensor of shape \(2,\)"),
-        ("logits['original'].sum()", r"returned tensor\(0\.\); expected a dict of terms"),
+        ("logits['original'].sum()", r"returned tensor\(0\.,.*; expected a dict of terms"),
         ("None", "returned None; expected a dict of terms"),
         ("{}", "returned {}; expected a dict of terms"),
         ("{'ce': targets / 0 * 1.0}", "the term 'ce' contains NaN or infinity; expected"),
+        ("{'ce': logits['original'].detach().sum(-1)}", "no term has a gradient, so nothing would be trained"),
         ("{'loss': targets * 1.0}", "the term 'loss' has a name that is already used in the log"),
         (
             "{'ce': logits['refined'].sum(-1)}",

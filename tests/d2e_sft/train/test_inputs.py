@@ -8,7 +8,7 @@ import datasets
 import pytest
 import torch
 from huggingface_hub import HfApi
-from peft import AutoPeftModelForCausalLM, LoraConfig
+from peft import AdaLoraConfig, AutoPeftModelForCausalLM, LoraConfig
 from safetensors.torch import load_file
 from transformers import modeling_utils
 
@@ -266,6 +266,17 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     *((kind, {"target_modules": ["embed_tokens"]}) for kind in ("qwen2", "gemma3")),
     *((kind, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}) for kind in ("qwen2", "gemma3")),
 ]
+
+
+def test_an_adapter_that_asks_for_settings_of_its_own_is_trained(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter = AdaLoraConfig(total_step=9, init_r=4, target_modules=["q_proj"])
+    args = D2EConfig(str(tmp_path / "run"), **SHORT)
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS, peft_config=adapter)
+    trainer.train()
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "leaves out: peft_config.init_r, peft_config.total_step" in said
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)

@@ -178,6 +178,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "an adapter on an adapter": lambda tmp: trainer(
         tmp, model=get_peft_model(tiny_model(), ADAPTED), given={"peft_config": ADAPTED}
     ),
+    "an adapter of another name": lambda tmp: trainer(tmp, model=get_peft_model(tiny_model(), ADAPTED, "mine")),
     **{name: of_tokens(changed, list) for name, changed in BAD_TOKENS.items()},
     **{
         f"{name}, in a dataset": of_tokens(BAD_TOKENS[name], datasets.Dataset.from_list)
