@@ -242,8 +242,6 @@ class PaddedRows:
         """Logits of the next token; call once per token."""
         name = cache_name(self.model)
         inputs = {**self._inputs(), name: self.cache, "use_cache": True}
-        if self.cache is not None and all(self.cache.is_linear):  # the mask is of the input alone, as in Mamba
-            inputs["attention_mask"] = None
         logits, output = last_logits(self.model, 1, **inputs)
         if name not in output:
             raise UserError(
@@ -281,7 +279,10 @@ class PaddedRows:
         return inputs.pop("input_ids"), inputs
 
     def _inputs(self) -> dict[str, Any]:
-        return {"input_ids": self.tokens, **self.row_inputs}
+        inputs = {"input_ids": self.tokens, **self.row_inputs}
+        if self.cache is not None and all(self.cache.is_linear):
+            del inputs["attention_mask"]  # which is of the input alone where all layers have states, as in Mamba
+        return inputs
 
 
 class EncoderDecoderRows(PaddedRows):

@@ -175,7 +175,7 @@ def repeats_answer(sample: EventSample) -> bool:
     """Return whether the context has an accepted answer, ignoring letter case, line breaks and a chat's full stop."""
     stop = "." if sample.format == "chat" else ""
     answers = [answer.removesuffix(stop) for answer in sample.answers]
-    return any(contains_any(text, answers) for text in (sample.context, on_one_line(sample.context)))
+    return contains_any(sample.context, answers) or contains_any(on_one_line(sample.context), answers)
 
 
 def has_answer(sample: EventSample) -> bool:
